@@ -9,12 +9,20 @@
 
 #include "acceptor/acceptor_state.h"
 
-/* A name's place on the board, made if need be; BOARD_MEMBERSHIPS when all places are taken. */
-uint32_t members_place(struct acceptor *a, const void *name, size_t bytes);
-/* Adds a member here, unless all acceptors together have `most`. */
-bool members_join(struct acceptor *a, uint32_t place, uint64_t most);
-void members_leave(struct acceptor *a, uint32_t place);
-/* Clears the counts of a predecessor with this number. */
+/* A name's place on the board, as an acceptor knows it. */
+struct membership {
+    uint64_t hash;
+    uint32_t place; /* BOARD_MEMBERSHIPS: not known, or all places are taken */
+    uint32_t members;
+};
+
+struct membership membership_of(const void *name, size_t bytes);
+/* Adds a member here, unless all acceptors together have `most`; if all places are taken, unless this one has. */
+bool members_join(struct acceptor *a, struct membership *m, uint64_t most);
+void members_leave(struct acceptor *a, struct membership *m);
+/* Nobody here will ask for the name any more: gives its place back, unless others have members. */
+void members_forget(struct acceptor *a, struct membership *m);
+/* Clears the counts of a predecessor with this number, and gives back places that nobody needs. */
 void members_begin(struct acceptor *a);
 
 #endif

@@ -1,6 +1,7 @@
 """Tells the codec each connection's account and permissions, as numbers that this acceptor has assigned.
 
-A set of permissions is made for the first connection that uses it, and removed with the last. Accounts stay.
+A set of permissions is made for the first connection that uses it, and removed with the last. Accounts stay as long as
+they are configured or known; in the codec, as long as something uses them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from mq_shards.acceptor.engine import Engine
 from mq_shards.acceptor.protocols.nats.jetstream import with_api
 from mq_shards.acceptor.protocols.nats.reasons import VIOLATION
 from mq_shards.acceptor.protocols.nats.shares import Account, Lines, ShareError, all_lines, trace_of
-from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT, Permissions, User
+from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, Permissions, User
 
 ALL_IS_ALLOWED: Final = 0
 ANY_NUMBER: Final = (1 << 64) - 1
@@ -101,6 +102,7 @@ class Admission:
         tracing = {account["name"]: trace_of(account) for account in accounts}
         for name in dict.fromkeys([*self._tracing, *names]):
             self._trace(name, tracing.get(name, ""))
+        self._let_go(self._accounts.keys() - {*names, GLOBAL_ACCOUNT, SYSTEM_ACCOUNT})
         return accounts
 
     def share_some(self, cluster: str, accounts: Mapping[str, Account], names: set[str]) -> bool:
@@ -117,6 +119,12 @@ class Admission:
             self._trace(name, trace_of(accounts[name]))
         return True
 
+    def _let_go(self, names: Collection[str]) -> None:
+        """Gives up the numbers of accounts. They are asked for anew when they are needed again."""
+        for name in names:
+            self._engine.configure(self._protocol, "let-account-go", self._accounts.pop(name))
+        self._reshared.difference_update(names)
+
     def has_reshared(self) -> bool:
         return bool(self._reshared)
 
@@ -131,12 +139,16 @@ class Admission:
         encoded = text.encode(errors="surrogateescape")
         self._engine.configure(self._protocol, "shares", self.account(name), encoded)
         self._sharing[name] = text  # set at once, because the next account's lines may be refused
+        if not text:
+            del self._sharing[name]
         self._reshared.add(name)
 
     def _trace(self, name: str, said: str) -> None:
         if said != self._tracing.get(name, ""):
             self._engine.configure(self._protocol, "trace", self.account(name), said.encode(errors="surrogateescape"))
             self._tracing[name] = said
+            if not said:
+                del self._tracing[name]
 
     def _lines_of(self, cluster: str) -> tuple[Sequence[Account], Lines]:
         """Adds JetStream's API to the accounts, unless that would form a cycle with their other imports."""

@@ -243,10 +243,12 @@ static size_t unsent_limit(const struct acceptor *a, const struct connection *c)
 
 enum { SYSTEM_ACCOUNT = 2 };
 
-static bool open_first_accounts(struct nats_server *server) {
+static bool open_first_accounts(struct acceptor *a, struct nats_server *server) {
     const struct text global = {(const uint8_t *)"$G", 2}, system = {(const uint8_t *)"$SYS", 4};
-    if (nats_open_account(server, global) != NATS_GLOBAL_ACCOUNT) return false;
-    if (nats_open_account(server, system) != SYSTEM_ACCOUNT) return false;
+    if (nats_open_account(a, server, global) != NATS_GLOBAL_ACCOUNT) return false;
+    if (nats_open_account(a, server, system) != SYSTEM_ACCOUNT) return false;
+    nats_account_keep(a, server, NATS_GLOBAL_ACCOUNT, true);
+    nats_account_keep(a, server, SYSTEM_ACCOUNT, true);
     server->accounts[SYSTEM_ACCOUNT].routes = NATS_DEDICATED;
     return true;
 }
@@ -267,7 +269,7 @@ static bool started(struct acceptor *a, void *state) {
     server->remote_walk = subject_walk_new();
     server->scratch = malloc(sizeof *server->scratch);
     return server->walk != NULL && server->remote_walk != NULL && server->scratch != NULL &&
-           open_first_accounts(server);
+           open_first_accounts(a, server);
 }
 
 static void go_on(struct acceptor *a, void *state) {
@@ -276,6 +278,7 @@ static void go_on(struct acceptor *a, void *state) {
     nats_leave_on(a, state);
     nats_mesh_tell_on(a, state);
     nats_latency_publish(a, state);
+    nats_accounts_go_on(a, state);
 }
 
 static void freed(struct connection *c) {
@@ -285,12 +288,23 @@ static void freed(struct connection *c) {
     free(nats_of(c)->name);
 }
 
-/* Returns the number of an account; if it is new, tells all acceptors of it. */
-static int64_t open_account(struct acceptor *a, struct nats_server *server, const uint8_t *name, size_t bytes) {
-    uint32_t before = server->account_count, number = nats_open_account(server, (struct text){name, bytes});
+static int64_t keep_account(struct acceptor *a, struct nats_server *server, struct text name) {
+    uint32_t number = nats_open_account(a, server, name);
     if (number == 0) return CALL_REFUSED;
-    if (server->account_count > before) nats_tell_account(a, server, number);
+    nats_account_keep(a, server, number, true);
     return number;
+}
+
+static int64_t set_routes(struct acceptor *a, struct nats_server *server, struct text name, uint64_t routes) {
+    uint32_t number = nats_open_account(a, server, name);
+    if (number == 0) return CALL_REFUSED;
+    server->accounts[number].routes = (enum nats_account_routes)routes;
+    nats_account_look(a, server, number);
+    return number;
+}
+
+static bool is_account(const struct nats_server *server, uint64_t number) {
+    return number != 0 && number < server->account_count && server->accounts[number].subjects != NULL;
 }
 
 /* Sets what events say of this server. */
@@ -309,20 +323,20 @@ static int64_t configure(struct acceptor *a, void *state, const char *what, uint
     struct nats_server *server = state;
     if (strcmp(what, "permissions") == 0)
         return nats_permissions_make(&server->permissions, value, bytes, bytes_count) ? CALL_DONE : CALL_REFUSED;
-    if (strcmp(what, "account") == 0) return open_account(a, server, bytes, bytes_count);
-    if (strcmp(what, "find-account") == 0) return nats_account_named(server, (struct text){bytes, bytes_count});
-    if (strcmp(what, "account-routes") == 0 && value <= NATS_DEDICATED) {
-        int64_t number = open_account(a, server, bytes, bytes_count);
-        if (number > 0) server->accounts[number].routes = (enum nats_account_routes)value;
-        return number;
+    const struct text said = {bytes, bytes_count};
+    if (strcmp(what, "account") == 0) return keep_account(a, server, said);
+    if (strcmp(what, "find-account") == 0) return nats_account_named(server, said);
+    if (strcmp(what, "account-routes") == 0 && value <= NATS_DEDICATED) return set_routes(a, server, said, value);
+    if (strcmp(what, "let-account-go") == 0) {
+        if (!is_account(server, value)) return CALL_REFUSED;
+        nats_account_keep(a, server, (uint32_t)value, false);
+        return CALL_DONE;
     }
-    if (strncmp(what, "latency", 7) == 0)
-        return nats_latency_configure(a, server, what, value, (struct text){bytes, bytes_count});
+    if (strncmp(what, "latency", 7) == 0) return nats_latency_configure(a, server, what, value, said);
     if (strcmp(what, "described") == 0) return describe(server, bytes, bytes_count);
     if (strcmp(what, "trace") == 0) {
-        if (value == 0 || value >= server->account_count) return CALL_REFUSED;
-        return nats_trace_account(&server->accounts[value], (struct text){bytes, bytes_count}) ? CALL_DONE
-                                                                                               : CALL_REFUSED;
+        bool set = is_account(server, value) && nats_trace_account(&server->accounts[value], said);
+        return set ? CALL_DONE : CALL_REFUSED;
     }
     if (strcmp(what, "shares") == 0) {
         bool made = nats_journey_open(server) && nats_shares_make(a, server, (uint32_t)value, bytes, bytes_count);
@@ -401,6 +415,7 @@ static void opened(struct acceptor *a, struct connection *c) {
     n->active_ns = a->now_ns;
     n->opened_ns = exact_now(a);
     n->account = NATS_GLOBAL_ACCOUNT;
+    nats_account_hold(server, n->account);
     n->flags = NATS_VERBOSE | NATS_PEDANTIC | NATS_ECHO;
     n->max_payload = server->max_payload;
     n->max_subscriptions = server->max_subscriptions;
@@ -427,10 +442,12 @@ static void closed(struct acceptor *a, struct connection *c) {
 static int64_t set_account(struct acceptor *a, struct connection *c, uint64_t number) {
     struct nats *n = nats_of(c);
     struct nats_server *server = nats_server_of(a, c);
-    if (number == 0 || number >= server->account_count) return CALL_REFUSED;
+    if (!is_account(server, number)) return CALL_REFUSED;
     if (number == n->account) return CALL_DONE;
     nats_leave(a, c);
     nats_let_go(a, c);
+    nats_account_hold(server, (uint32_t)number);
+    nats_account_drop(a, server, n->account);
     n->account = (uint32_t)number;
     return CALL_DONE;
 }

@@ -4,6 +4,8 @@
  *   nats.c                 parses lines and handles commands
  *   nats_subscription.c    a connection's subscriptions, by their names (sids)
  *   nats_account.c         accounts by their names
+ *   nats_account_use.c     ... who uses them
+ *   nats_account_life.c    ... and when they go
  *   nats_permissions.c     what a user may publish and subscribe to
  *   nats_replies.c         ... and which requests it may answer
  *   nats_shares.c          mappings, and messages that other accounts import
@@ -115,6 +117,11 @@ struct nats_fanouts {
     uint64_t origin; /* who sent the message now being delivered; 0: all are given it in this turn */
 };
 
+/* An account that may be gone; see nats_account_referred(). */
+struct nats_account_ref {
+    uint32_t number, life;
+};
+
 /* Memory for the texts of a message that was derived from another. */
 struct nats_room {
     uint8_t *at;
@@ -136,8 +143,11 @@ struct nats_server {
     bool learns_accounts; /* accepts accounts that other servers name; clients cause a fetch */
 
     struct nats_account *accounts; /* indexed by number; 0 is not used */
-    uint32_t account_count;
-    uint32_t *account_names; /* numbers by name: open addressing, 0 is free */
+    uint32_t account_count;        /* numbers given so far, of which some may be free */
+    uint32_t free_account;         /* a free number; 0: none */
+    uint32_t free_accounts;        /* how many are free */
+    uint32_t unused_account;       /* the first account that may be unused; 0: none */
+    uint32_t *account_names;       /* numbers by name: open addressing, 0 is free */
     uint32_t account_mask;
     struct subject_walk *walk, *remote_walk;
     struct nats_bound bound;

@@ -20,7 +20,7 @@ struct waiting {
     uint64_t token; /* 0: free */
     uint64_t until_ns;
     uint64_t lifetime_ns;
-    uint32_t account;
+    struct nats_account_ref account;
     uint32_t next_free;
     uint16_t reply_bytes;
     bool once;
@@ -71,6 +71,18 @@ bool nats_answers_open(struct acceptor *a, struct nats_server *server, uint32_t 
     return true;
 }
 
+void nats_answers_end(struct acceptor *a, struct nats_server *server, uint32_t number) {
+    struct nats_subscription *s = server->accounts[number].answers;
+    if (s == NULL) return;
+    uint8_t pattern[PREFIX_BYTES + 1];
+    memcpy(pattern, server->answers->prefix, PREFIX_BYTES);
+    pattern[PREFIX_BYTES] = '>';
+    subjects_remove(server->accounts[number].subjects, &s->entry);
+    server->accounts[number].answers = NULL;
+    free(s);
+    nats_tell(a, server, number, (struct text){pattern, sizeof pattern}, (struct text){NULL, 0}, 0);
+}
+
 void nats_answers_close(struct nats_server *server) {
     for (uint32_t i = 1; i < server->account_count; i++) {
         struct nats_account *account = &server->accounts[i];
@@ -102,7 +114,7 @@ struct text nats_answer_expect(struct acceptor *a, struct nats_server *server, s
     w->token = expected->token;
     w->until_ns = a->now_ns + expected->lifetime_ns;
     w->lifetime_ns = expected->lifetime_ns;
-    w->account = expected->account;
+    w->account = nats_account_refer(server, expected->account);
     w->once = expected->once;
     w->reply_bytes = (uint16_t)reply.bytes;
     memcpy(w->reply, reply.at, reply.bytes);
@@ -157,11 +169,11 @@ bool nats_answer_take(struct acceptor *a, struct nats_server *server, struct nat
     struct waiting *w = waiting_in(server->answers, slot, answered->token);
     uint8_t *reply = w != NULL ? nats_room_for(room, NATS_ANSWER_REPLY_BYTES) : NULL;
     if (reply == NULL) return false;
-    bool is_over = a->now_ns > w->until_ns;
+    answered->account = nats_account_referred(server, w->account);
+    bool is_over = a->now_ns > w->until_ns || answered->account == 0;
     memcpy(reply, w->reply, w->reply_bytes);
     m->subject = (struct text){reply, w->reply_bytes};
     m->reply = (struct text){NULL, 0};
-    answered->account = w->account;
     w->until_ns = a->now_ns + w->lifetime_ns;
     /* An empty answer is the last of several. */
     if (w->once || is_over || m->payload_bytes == 0) free_slot(server->answers, w);
@@ -172,8 +184,8 @@ bool nats_answer_take(struct acceptor *a, struct nats_server *server, struct nat
 
 struct text nats_answer_reply(const struct nats_server *server, uint32_t slot, uint64_t token, uint32_t *account) {
     const struct waiting *w = waiting_in(server->answers, slot, token);
-    if (w == NULL) return (struct text){NULL, 0};
-    *account = w->account;
+    *account = w != NULL ? nats_account_referred(server, w->account) : 0;
+    if (*account == 0) return (struct text){NULL, 0};
     return (struct text){(const uint8_t *)w->reply, w->reply_bytes};
 }
 

@@ -72,6 +72,7 @@ static struct nats_fanout *fanout_new(struct nats_delivery *d) {
                               .shared = d->shared,
                               .blocks = &d->a->blocks};
     uint8_t *out = f->texts;
+    nats_account_hold(d->server, f->account);
     f->message.subject = copy(&out, m->subject);
     f->message.reply = copy(&out, m->reply);
     f->message.size = copy(&out, m->size);

@@ -49,6 +49,7 @@ static void end(struct acceptor *a, struct nats_server *server, struct nats_fano
     const uint64_t origin = f->origin;
     struct connection *from = f->from != 0 ? connection_find(a, f->from) : NULL;
     if (f->answers) nats_go_on(a, server, f->account, from, &f->message, true, false);
+    nats_account_drop(a, server, f->account);
     fanout_free(server, f);
     let_go_on(a, server, origin);
 }

@@ -145,7 +145,7 @@ static int64_t put_accounts(const struct nats_server *server, const struct codec
             .removes = account->removes,
             .looked = subjects_looked(account->subjects),
             .hits = subjects_hits(account->subjects),
-            .members = account->members,
+            .members = account->membership.members,
             .name_bytes = account->name_bytes,
         };
         if (at + sizeof figures + account->name_bytes > q->out_limit) break;

@@ -32,7 +32,7 @@ void nats_half_begin(struct acceptor *a, struct nats_server *server, uint32_t ac
         struct nats_half *h = probe(halves, hash, i);
         if (h->hash == 0 || h->start_ns < place->start_ns) place = h;
     }
-    *place = (struct nats_half){hash, exact_now(a), nats_wall_now(a), account};
+    *place = (struct nats_half){hash, exact_now(a), nats_wall_now(a), nats_account_refer(server, account)};
 }
 
 /* Takes a request out of the table; false if it is not there. */
@@ -51,7 +51,7 @@ static bool take(struct nats_server *server, struct text reply, struct nats_half
 static void put_half(struct acceptor *a, struct nats_server *server, const struct nats_half *h,
                      const struct connection *c, struct text subject, struct json_text *out) {
     const struct text responder = nats_latency_describe(server, c, true, &server->latencies->responder);
-    const struct nats_account *account = &server->accounts[h->account];
+    const struct nats_account *account = &server->accounts[h->account.number];
     uint64_t took_ns = exact_now(a) - h->start_ns, rtt_ns = nats_of(c)->rtt_ns;
     uint64_t service_ns = took_ns > rtt_ns ? took_ns - rtt_ns : 0;
     json_put_name(out, "{\"account\":");
@@ -83,6 +83,7 @@ void nats_half_end(struct acceptor *a, struct nats_server *server, const struct 
     struct json_text half = {.limit = HALF_BYTES}, to = {.limit = NATS_MAX_CONTROL_LINE};
     struct nats_half taken;
     if (account == 0 || !is_measured(subject) || !take(server, subject, &taken)) return;
+    if (nats_account_referred(server, taken.account) == 0) return;
     put_half(a, server, &taken, c, subject, &half);
     put_destination(subject, &to);
     if (!to.failed) nats_latency_say(a, server, account, (struct text){to.at, to.bytes}, &half);

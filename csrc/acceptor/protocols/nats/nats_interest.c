@@ -59,8 +59,10 @@ void nats_forget_remote(struct nats_server *server, struct nats_remote *r) {
 }
 
 void nats_drop_remote(struct acceptor *a, struct nats_server *server, struct nats_remote *r) {
+    const uint32_t account = r->account;
     blocks_heap_given(&a->blocks, bytes_of(r));
     nats_forget_remote(server, r);
+    if (subjects_count(server->accounts[account].remote) == 0) nats_account_look(a, server, account);
 }
 
 /* Aborts when memory is short: without this interest, clients of the other acceptor would miss messages. */

@@ -38,7 +38,7 @@ struct nats_measure {
     struct bytes headers, asker, responder;               /* JSON; `responder`: the other half came first, ... */
     uint64_t half_service_ns, half_rtt_ns;                /* ... and says this */
     uint32_t slot;                                        /* where its answer is awaited */
-    uint32_t exporter;
+    struct nats_account_ref exporter;
     uint32_t asker_number;   /* a connection */
     uint32_t next, previous; /* in its bucket; `next` among the free ones, too */
     enum state state;
@@ -106,7 +106,7 @@ void nats_latency_say(struct acceptor *a, struct nats_server *server, uint32_t a
     struct nats_result *r = malloc(sizeof *r + bytes);
     if (r == NULL) return;
     l->kept_bytes += bytes;
-    *r = (struct nats_result){NULL, account, subject.bytes, result->bytes};
+    *r = (struct nats_result){NULL, nats_account_refer(server, account), subject.bytes, result->bytes};
     memcpy(r->text, subject.at, subject.bytes);
     memcpy(r->text + subject.bytes, result->at, result->bytes);
     *l->last = r;
@@ -134,8 +134,10 @@ static void put_number(struct json_text *out, const char *key, uint64_t value) {
     json_put_number(out, value);
 }
 
-static void say(struct acceptor *a, struct nats_server *server, const struct nats_latency *latency, uint32_t exporter,
-                const struct outcome *o) {
+static void say(struct acceptor *a, struct nats_server *server, const struct nats_latency *latency,
+                struct nats_account_ref exporter, const struct outcome *o) {
+    const uint32_t account = nats_account_referred(server, exporter);
+    if (account == 0) return;
     struct json_text out = {.limit = RESULT_BYTES};
     json_put_name(&out, "{\"type\":\"io.nats.server.metric.v1.service_latency\",\"id\":");
     put_id(server, &out);
@@ -153,7 +155,7 @@ static void say(struct acceptor *a, struct nats_server *server, const struct nat
     put_number(&out, ",\"system\":", o->system_ns);
     put_number(&out, ",\"total\":", o->total_ns);
     json_put_name(&out, "}");
-    nats_latency_say(a, server, exporter, (struct text){latency->subject, latency->subject_bytes}, &out);
+    nats_latency_say(a, server, account, (struct text){latency->subject, latency->subject_bytes}, &out);
     free(out.at);
 }
 
@@ -256,7 +258,7 @@ static void say_bad(struct acceptor *a, struct nats_server *server, const struct
         .headers = headers,
         .start_wall_ns = now - rtt_of(server, request->asker),
         .wall_ns = now};
-    say(a, server, request->latency, request->exporter, &o);
+    say(a, server, request->latency, nats_account_refer(server, request->exporter), &o);
 }
 
 uint32_t nats_latency_begin(struct acceptor *a, struct nats_server *server, const struct nats_measured *request) {
@@ -279,7 +281,7 @@ uint32_t nats_latency_begin(struct acceptor *a, struct nats_server *server, cons
     m->start_ns = exact_now(a);
     m->start_wall_ns = nats_wall_now(a);
     m->until_ns = m->start_ns + request->lifetime_ns;
-    m->exporter = request->exporter;
+    m->exporter = nats_account_refer(server, request->exporter);
     m->shared = request->shared;
     return (uint32_t)(m - l->measures);
 }
@@ -429,6 +431,8 @@ int64_t nats_latency_configure(struct acceptor *a, struct nats_server *server, c
                                struct text said) {
     if (strcmp(what, "latency") == 0) {
         if (value >= server->account_count || !nats_latency_open(server)) return CALL_REFUSED;
+        nats_account_hold(server, (uint32_t)value);
+        if (server->latencies->system_account != 0) nats_account_drop(a, server, server->latencies->system_account);
         server->latencies->system_account = (uint32_t)value;
         return nats_answers_id(server);
     }

@@ -84,7 +84,7 @@ struct text nats_latency_describe(const struct nats_server *server, const struct
 struct nats_half {
     uint64_t hash; /* 0: free */
     uint64_t start_ns, start_wall_ns;
-    uint32_t account;
+    struct nats_account_ref account;
 };
 
 struct nats_halves {
@@ -103,7 +103,7 @@ __attribute__((noinline, cold)) void nats_half_end(struct acceptor *a, struct na
 /* A result that waits to be published. */
 struct nats_result {
     struct nats_result *next;
-    uint32_t account;
+    struct nats_account_ref account;
     size_t subject_bytes, payload_bytes;
     uint8_t text[]; /* subject, then payload */
 };

@@ -47,6 +47,7 @@ static int64_t join(struct acceptor *a, struct connection *c, const struct codec
     r->loop_bytes = (uint32_t)loop_bytes;
     r->flags |= (uint32_t)(k->value & (ROUTE_HEADERS | ROUTE_TRACES));
     r->other = other;
+    nats_account_hold(server, r->account);
     nats_link_of(server, other)->connection = c;
     nats_link_of(server, other)->origin = origin;
     server->route_count++;

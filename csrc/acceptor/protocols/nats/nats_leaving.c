@@ -9,6 +9,7 @@
 
 #include <stdlib.h>
 
+#include "acceptor/protocols/nats/nats_account.h"
 #include "acceptor/protocols/nats/nats_interest.h"
 #include "acceptor/protocols/nats/nats_route.h"
 #include "acceptor/protocols/nats/nats_subscription.h"
@@ -41,11 +42,11 @@ void nats_other_left(struct acceptor *a, struct nats_server *server, uint32_t nu
     if (server->left.first != NULL) codec_left(a, server->protocol);
 }
 
-bool nats_may_hear(struct nats_server *server) {
+bool nats_may_hear(struct acceptor *a, struct nats_server *server) {
     const uint64_t most_bytes = (uint64_t)server->max_interest * NATS_INTEREST_BYTES;
     while (server->interest >= server->max_interest || server->interest_bytes >= most_bytes) {
         if (server->left.first == NULL || !nats_is_route(server->left.first->other)) return false;
-        nats_forget_remote(server, server->left.first);
+        nats_drop_remote(a, server, server->left.first);
     }
     return true;
 }
@@ -63,7 +64,10 @@ static void forget_some(struct acceptor *a, struct nats_server *server, size_t l
 void nats_client_left(struct acceptor *a, struct connection *c) {
     struct nats_server *server = nats_server_of(a, c);
     size_t left = most_at_once(a, server);
-    if (nats_let_go_some(a, c, &left)) return;
+    if (nats_let_go_some(a, c, &left)) {
+        nats_account_drop(a, server, nats_of(c)->account);
+        return;
+    }
     c->kept = true;
     nats_of(c)->next_orphaned = server->leaving;
     server->leaving = c;
@@ -74,6 +78,7 @@ static void let_go_on(struct acceptor *a, struct nats_server *server, size_t *le
     while (server->leaving != NULL && nats_let_go_some(a, server->leaving, left)) {
         struct connection *c = server->leaving;
         server->leaving = nats_of(c)->next_orphaned;
+        nats_account_drop(a, server, nats_of(c)->account);
         socket_let_go(a, c);
     }
 }

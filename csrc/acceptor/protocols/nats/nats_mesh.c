@@ -24,11 +24,23 @@
 #include "acceptor/protocols/nats/nats_trace.h"
 #include "base/subject_groups.h"
 
+/* --- accounts ----------------------------------------------------------------------------------------------------- */
+
+/* Another acceptor's number is not that of an account any more. */
+static void drop_named(struct acceptor *a, struct nats_server *server, uint32_t number) {
+    if (number != 0 && --server->accounts[number].namers == 0) nats_account_look(a, server, number);
+}
+
+static void drop_all_named(struct acceptor *a, struct nats_server *server, struct nats_peer *peer) {
+    for (uint32_t i = 0; i < peer->account_count; i++) drop_named(a, server, peer->accounts[i]);
+    peer->account_count = 0;
+}
+
 /* --- newcomers ---------------------------------------------------------------------------------------------------- */
 
 struct telling {
     struct acceptor *a;
-    const struct nats_server *server;
+    struct nats_server *server;
     uint32_t account, other;
 };
 
@@ -71,14 +83,15 @@ void nats_mesh_joined(struct acceptor *a, void *state, uint32_t other) {
     struct nats_server *server = state;
     struct nats_peer *peer = &server->peers[other];
     peer->told = false;
+    drop_all_named(a, server, peer);
     /* The newcomer serves no client until it has been told everything there is now. */
     peer->asked = peer->confirmed = server->told;
-    peer->account_count = 0;
     peer->is_new = true;
     peer->of_servers = false;
     peer->account = 1;
     peer->cursor = (struct subjects_cursor){0};
-    for (uint32_t n = 1; n < server->account_count; n++) nats_mesh_send_account(a, server, other, n);
+    for (uint32_t n = 1; n < server->account_count; n++)
+        if (server->accounts[n].named) nats_mesh_send_account(a, server, other, n);
     codec_left(a, server->protocol);
 }
 
@@ -173,7 +186,7 @@ static uint32_t account_of(const struct nats_server *server, uint32_t other, uin
 static void hear_account(struct acceptor *a, struct nats_server *server, uint32_t other, uint64_t number,
                          const uint8_t *name, size_t bytes) {
     struct nats_peer *peer = &server->peers[other];
-    if (number >= NATS_MAX_ACCOUNTS || bytes == 0) return;
+    if (number >= NATS_MAX_ACCOUNTS) return;
     if (number >= peer->account_count) {
         uint32_t count = (uint32_t)number + 1, *larger = realloc(peer->accounts, count * sizeof *larger);
         if (larger == NULL) abort();
@@ -181,9 +194,11 @@ static void hear_account(struct acceptor *a, struct nats_server *server, uint32_
         peer->accounts = larger;
         peer->account_count = count;
     }
-    uint32_t before = server->account_count;
-    if ((peer->accounts[number] = nats_open_account(server, (struct text){name, bytes})) == 0) abort();
-    if (server->account_count > before) nats_tell_account(a, server, server->account_count - 1);
+    uint32_t before = peer->accounts[number], now = 0;
+    if (bytes > 0 && (now = nats_open_account(a, server, (struct text){name, bytes})) == 0) abort();
+    peer->accounts[number] = now;
+    if (now != 0) server->accounts[now].namers++;
+    drop_named(a, server, before);
 }
 
 static void hear_told(struct acceptor *a, struct nats_server *server, uint32_t other, const uint8_t *body,
@@ -211,6 +226,7 @@ static void hear_lost(struct acceptor *a, struct nats_server *server, uint64_t r
 void nats_mesh_lost(struct acceptor *a, void *state, uint32_t other) {
     struct nats_server *server = state;
     nats_other_left(a, server, other);
+    drop_all_named(a, server, &server->peers[other]);
     /* When the acceptor with the routes is lost, all servers behind them are. */
     for (uint32_t n = 0; other == NATS_ROUTING_ACCEPTOR && n < NATS_LINKS; n++)
         hear_lost(a, server, BOARD_MAX_ACCEPTORS + n);

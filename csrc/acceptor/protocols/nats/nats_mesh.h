@@ -9,7 +9,7 @@ enum nats_mesh_kind {
     MESH_MESSAGE,      /* body: struct nats_mesh_message and what it describes */
     MESH_CONFIRM,      /* id: the number to be confirmed */
     MESH_CONFIRMED,    /* id: everything up to this number is known */
-    MESH_ACCOUNT,      /* id: the sender's number of an account; body: its name */
+    MESH_ACCOUNT,      /* id: the sender's number of an account; body: its name, or nothing: the number is free */
     MESH_TOLD,         /* the newcomer has been told everything */
     MESH_LOST,         /* id: a route that has ended */
     MESH_FULL,         /* id: a route that is full */
@@ -38,7 +38,7 @@ struct nats_mesh_message {
 
 /* --- nats_mesh_send.c --------------------------------------------------------------------------------------------- */
 
-void nats_mesh_send_interest(struct acceptor *a, const struct nats_server *server, uint32_t other,
+void nats_mesh_send_interest(struct acceptor *a, struct nats_server *server, uint32_t other,
                              const struct nats_mesh_interest *i, const void *subject, const void *queue);
 void nats_mesh_send_account(struct acceptor *a, const struct nats_server *server, uint32_t other, uint32_t number);
 void nats_mesh_send_number(struct acceptor *a, const struct nats_server *server, uint32_t other,
@@ -57,8 +57,8 @@ void nats_tell_traced(struct acceptor *a, const struct nats_server *server, uint
 /* Tells other acceptors that a route has ended, or that it is full or no longer. */
 void nats_tell_lost(struct acceptor *a, struct nats_server *server, uint32_t route);
 void nats_tell_full(struct acceptor *a, struct nats_server *server, uint32_t route, bool full);
-/* Tells others of an account, before they hear of anything in it. */
-void nats_tell_account(struct acceptor *a, const struct nats_server *server, uint32_t number);
+/* Tells others that our number of an account is free. */
+void nats_mesh_unname(struct acceptor *a, struct nats_server *server, uint32_t number);
 
 /* --- nats_mesh.c -------------------------------------------------------------------------------------------------- */
 

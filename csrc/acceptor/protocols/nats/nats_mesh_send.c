@@ -10,8 +10,18 @@
 #include "acceptor/protocols/nats/nats_route.h"
 #include "acceptor/protocols/nats/nats_trace.h"
 
-void nats_mesh_send_interest(struct acceptor *a, const struct nats_server *server, uint32_t other,
+/* Tells all others our number of an account, before anything else in it. */
+static void name_account(struct acceptor *a, struct nats_server *server, uint32_t number) {
+    if (server->accounts[number].named) return;
+    server->accounts[number].named = true;
+    for (uint64_t rest = a->mesh_there; rest != 0; rest &= rest - 1)
+        nats_mesh_send_account(a, server, first_of(rest), number);
+    nats_account_look(a, server, number);
+}
+
+void nats_mesh_send_interest(struct acceptor *a, struct nats_server *server, uint32_t other,
                              const struct nats_mesh_interest *i, const void *subject, const void *queue) {
+    name_account(a, server, i->account);
     const struct mesh_part parts[] = {{i, sizeof *i}, {subject, i->subject_bytes}, {queue, i->queue_bytes}};
     mesh_send(a, other, server->protocol, (struct message){.kind = MESH_INTEREST}, parts, 3);
 }
@@ -29,9 +39,10 @@ void nats_mesh_send_account(struct acceptor *a, const struct nats_server *server
     mesh_send(a, other, server->protocol, (struct message){.kind = MESH_ACCOUNT, .id = number}, &name, 1);
 }
 
-void nats_tell_account(struct acceptor *a, const struct nats_server *server, uint32_t number) {
+void nats_mesh_unname(struct acceptor *a, struct nats_server *server, uint32_t number) {
+    server->accounts[number].named = false;
     for (uint64_t rest = a->mesh_there; rest != 0; rest &= rest - 1)
-        nats_mesh_send_account(a, server, first_of(rest), number);
+        mesh_send(a, first_of(rest), server->protocol, (struct message){.kind = MESH_ACCOUNT, .id = number}, NULL, 0);
 }
 
 void nats_mesh_send_number(struct acceptor *a, const struct nats_server *server, uint32_t other,
@@ -93,6 +104,7 @@ static uint64_t trace_of(const struct nats_server *server, uint32_t *flags) {
 
 void nats_pass_to(struct acceptor *a, struct nats_server *server, uint32_t account, uint32_t other, uint32_t flags,
                   const struct nats_message *m, const struct nats_chosen *chosen) {
+    name_account(a, server, account);
     const uint64_t trace = server->trace != NULL ? trace_of(server, &flags) : 0;
     uint8_t *groups = server->scratch->names;
     struct nats_mesh_message head = {.from = m->from,

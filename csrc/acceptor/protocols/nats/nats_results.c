@@ -1,6 +1,7 @@
 /* Publishes the results of measurements, in the turn after: a result may be a request to a measured service itself. */
 #include <stdlib.h>
 
+#include "acceptor/protocols/nats/nats_account.h"
 #include "acceptor/protocols/nats/nats_deliver.h"
 #include "acceptor/protocols/nats/nats_latency.h"
 #include "base/decimal.h"
@@ -21,7 +22,8 @@ void nats_latency_publish(struct acceptor *a, struct nats_server *server) {
                                  .payload = r->text + r->subject_bytes,
                                  .payload_bytes = r->payload_bytes};
         m.size = (struct text){digits, (size_t)(decimal_put(digits, m.payload_bytes) - digits)};
-        nats_deliver_on(a, server, r->account, &m);
+        const uint32_t account = nats_account_referred(server, r->account);
+        if (account != 0) nats_deliver_on(a, server, account, &m);
         free(r);
     }
     if (l->first != NULL) codec_left(a, server->protocol);

@@ -121,10 +121,8 @@ static bool is_key(struct text name) {
 /* The account that another server has named, made if need be; 0: it is not accepted. Other servers may introduce at
  * most half of the accounts allowed. */
 static uint32_t learn_account(struct acceptor *a, struct nats_server *server, struct text name) {
-    bool may = server->learns_accounts && server->account_count < NATS_MAX_ACCOUNTS / 2 && is_key(name);
-    uint32_t number = may ? nats_open_account(server, name) : 0;
-    if (number != 0) nats_tell_account(a, server, number);
-    return number;
+    bool may = server->learns_accounts && nats_account_count(server) < NATS_MAX_ACCOUNTS / 2 && is_key(name);
+    return may ? nats_open_account(a, server, name) : 0;
 }
 
 /* Handles RS+ account subject [queue weight], LS+ origin account subject [queue weight], and their opposites. Unknown
@@ -156,7 +154,7 @@ static bool take_interest(struct acceptor *a, struct connection *c, const struct
     bool may = !wanted || r->permissions == NULL || is_leaf ||
                nats_may_subscribe(&server->permissions, r->permissions, subject, (struct text){0});
     if (is_leaf && wanted && !nats_leaf_may_want(a, c, subject)) return true;
-    if (may && wanted && !nats_may_hear(server)) {
+    if (may && wanted && !nats_may_hear(a, server)) {
         nats_route_end(a, c, "maximum subscriptions exceeded");
         return true;
     }
@@ -559,6 +557,7 @@ void nats_route_closed(struct acceptor *a, struct connection *c) {
     nats_tell_lost(a, server, r->other);
     nats_other_left(a, server, r->other);
     nats_wake_route(a, server, r->other);
+    if (r->account != 0) nats_account_drop(a, server, r->account);
     r->other = 0;
 }
 
@@ -586,6 +585,7 @@ static int64_t join(struct acceptor *a, struct connection *c, const struct codec
     }
     if ((r->other = free_link(server)) == 0) return CALL_REFUSED;
     const uint32_t told = ROUTE_HEADERS | ROUTE_NO_POOL | ROUTE_ORIGINS | ROUTE_LEAF_MESSAGES | ROUTE_TRACES;
+    if (r->account != 0) nats_account_hold(server, r->account);
     r->flags |= (uint32_t)(k->value & told);
     r->pool_index = (uint32_t)(k->value >> 16 & 0xffff);
     r->pool_size = (uint32_t)(k->value >> 32 & 0xffff);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "acceptor/protocols/go_quote.h"
+#include "acceptor/protocols/nats/nats_account.h"
 #include "acceptor/protocols/nats/nats_deliver.h"
 #include "acceptor/protocols/nats/nats_latency.h"
 #include "acceptor/protocols/nats/nats_route.h"
@@ -29,7 +30,8 @@ struct nats_share {
 
 /* --- making ------------------------------------------------------------------------------------------------------- */
 
-static void free_share(struct nats_share *s) {
+static void free_share(struct acceptor *a, struct nats_server *server, struct nats_share *s) {
+    if (a != NULL && s->account != 0) nats_account_drop(a, server, s->account);
     for (struct destination *d = s->destinations, *next; d != NULL; d = next) {
         next = d->next;
         nats_transform_free(d->to);
@@ -39,12 +41,13 @@ static void free_share(struct nats_share *s) {
     free(s);
 }
 
-static void free_shares(struct nats_shares *shares) {
+/* `a` NULL: the acceptor ends. */
+static void free_shares(struct acceptor *a, struct nats_server *server, struct nats_shares *shares) {
     if (shares == NULL) return;
     for (struct nats_share *s = shares->first, *next; s != NULL; s = next) {
         next = s->next;
         if (s->entry.pattern != NULL) subjects_remove(s->kind == 'm' ? shares->mappings : shares->imports, &s->entry);
-        free_share(s);
+        free_share(a, server, s);
     }
     subjects_free(shares->mappings);
     subjects_free(shares->imports);
@@ -52,7 +55,7 @@ static void free_shares(struct nats_shares *shares) {
 }
 
 void nats_shares_close(struct nats_server *server) {
-    for (uint32_t i = 1; i < server->account_count; i++) free_shares(server->accounts[i].shares);
+    for (uint32_t i = 1; i < server->account_count; i++) free_shares(NULL, server, server->accounts[i].shares);
 }
 
 static struct text next_word(const uint8_t **at, const uint8_t *end) {
@@ -100,11 +103,12 @@ static bool read_latency(struct nats_share *s, const uint8_t **at, const uint8_t
 }
 
 /* Parses the rest of a line behind its first word. */
-static bool read_import(const struct nats_server *server, struct nats_share *s, const uint8_t **at,
-                        const uint8_t *end) {
+static bool read_import(struct nats_server *server, struct nats_share *s, const uint8_t **at, const uint8_t *end) {
     uint64_t account, once = 0, shared = 0, traced = 0;
     if (!next_number(at, end, &account) || account == 0 || account >= server->account_count) return false;
+    if (server->accounts[account].subjects == NULL) return false;
     s->account = (uint32_t)account;
+    nats_account_hold(server, s->account);
     if (!next_number(at, end, &traced)) return false;
     s->traced = traced != 0;
     if (s->kind == 't') return true;
@@ -114,8 +118,7 @@ static bool read_import(const struct nats_server *server, struct nats_share *s, 
     return good && read_latency(s, at, end);
 }
 
-static bool read_line(const struct nats_server *server, struct nats_shares *shares, const uint8_t *at,
-                      const uint8_t *end) {
+static bool read_line(struct nats_server *server, struct nats_shares *shares, const uint8_t *at, const uint8_t *end) {
     struct text word = next_word(&at, end);
     uint64_t below;
     if (word.bytes != 1 || strchr("dmtv", word.at[0]) == NULL) return false;
@@ -138,7 +141,7 @@ static bool read_line(const struct nats_server *server, struct nats_shares *shar
 
 bool nats_shares_make(struct acceptor *a, struct nats_server *server, uint32_t account, const uint8_t *text,
                       size_t bytes) {
-    if (account == 0 || account >= server->account_count) return false;
+    if (account == 0 || account >= server->account_count || server->accounts[account].subjects == NULL) return false;
     struct nats_shares *shares = bytes > 0 ? calloc(1, sizeof *shares) : NULL;
     if (bytes > 0 && shares == NULL) return false;
     for (size_t at = 0; at < bytes;) {
@@ -148,13 +151,14 @@ bool nats_shares_make(struct acceptor *a, struct nats_server *server, uint32_t a
         if (good && shares->last->kind == 'v') good = nats_answers_open(a, server, shares->last->account);
         if (good && shares->last->latency != NULL) good = nats_latency_open(server);
         if (!good) {
-            free_shares(shares);
+            free_shares(a, server, shares);
             return false;
         }
         at = end + 1;
     }
-    free_shares(server->accounts[account].shares);
+    free_shares(a, server, server->accounts[account].shares);
     server->accounts[account].shares = shares;
+    if (shares == NULL) nats_account_look(a, server, account);
     return true;
 }
 

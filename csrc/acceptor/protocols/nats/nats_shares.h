@@ -142,6 +142,8 @@ bool nats_answer_number(const struct nats_server *server, struct text subject, u
 int64_t nats_answers_id(struct nats_server *server);
 /* Subscribes to an account's answers to requests from other accounts. False when memory is short. */
 bool nats_answers_open(struct acceptor *a, struct nats_server *server, uint32_t account);
+/* Ends that. */
+void nats_answers_end(struct acceptor *a, struct nats_server *server, uint32_t account);
 void nats_answers_close(struct nats_server *server);
 
 /* --- nats_deliver.c ----------------------------------------------------------------------------------------------- */

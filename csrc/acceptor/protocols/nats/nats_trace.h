@@ -45,7 +45,8 @@ enum { NATS_LEGS_SHIFT = 8 }; /* of NATS_LEG_* among PASSED_*, for another accep
 struct nats_trace {
     struct nats_trace *next; /* among those that wait */
     uint64_t number;         /* unique over all acceptors */
-    uint32_t account;        /* where it is published */
+    uint32_t account;        /* where it is published ... */
+    uint32_t account_life;   /* ... if that is still there: struct nats_account_ref */
     uint32_t hops;           /* how many servers have been sent the message */
     uint32_t legs;           /* enum nats_leg */
     bool only;               /* the message is delivered to nobody */

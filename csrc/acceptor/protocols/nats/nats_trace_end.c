@@ -33,7 +33,9 @@ static void publish(struct acceptor *a, struct nats_server *server, struct nats_
     struct nats_message m = {.subject = {t->texts, t->dest_bytes}, .payload = event.at, .payload_bytes = event.bytes};
     m.size = (struct text){digits, (size_t)(decimal_put(digits, m.payload_bytes) - digits)};
     bool is_whole = !event.failed && !t->request.failed && !t->ingress.failed;
-    if (is_whole && server->described != NULL) nats_deliver_on(a, server, t->account, &m);
+    const struct nats_account_ref account = {t->account, t->account_life};
+    if (is_whole && server->described != NULL && nats_account_referred(server, account) != 0)
+        nats_deliver_on(a, server, t->account, &m);
     free(event.at);
 }
 

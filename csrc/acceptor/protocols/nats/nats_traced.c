@@ -64,6 +64,7 @@ struct nats_trace *nats_trace_new(struct acceptor *a, struct nats_server *server
     if (t == NULL) return NULL;
     t->number = (uint64_t)a->index << 32 | (++server->traces_made & UINT32_MAX);
     t->account = account;
+    t->account_life = server->accounts[account].life;
     t->dest_bytes = dest.bytes;
     t->hop_bytes = hop.bytes;
     if (dest.bytes > 0) memcpy(t->texts, dest.at, dest.bytes);
