@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/linear_hashing.h"
 #include "base/siphash.h"
 #include "base/subject_cache.h"
 #include "base/subject_groups.h"
@@ -28,7 +29,7 @@ struct subject_node {
 
 struct buckets {
     void **heads;
-    size_t mask; /* of `heads`, when there are any */
+    size_t buckets, mask; /* of `heads`, when there are any: see linear_hashing.h */
     size_t count;
 };
 
@@ -68,50 +69,57 @@ static uint64_t hash_of_token(const struct subjects *s, const char *token, size_
 /* A node's bucket depends on its parent too, by its address. */
 static size_t node_bucket(const struct buckets *b, const struct subject_node *parent, uint64_t token_hash) {
     uint64_t mixed = (token_hash ^ (uint64_t)(uintptr_t)parent * 0x9e3779b97f4a7c15ULL) * 0xff51afd7ed558ccdULL;
-    return (size_t)(mixed >> 32) & b->mask;
+    return linear_bucket(b->buckets, b->mask, mixed >> 32);
 }
 
 static size_t literal_bucket(const struct buckets *b, uint64_t hash) {
-    return (size_t)hash & b->mask;
+    return linear_bucket(b->buckets, b->mask, hash);
 }
 
-static struct buckets larger_than(const struct buckets *b) {
-    size_t heads = b->heads ? (b->mask + 1) * 2 : FIRST_BUCKETS;
-    return (struct buckets){.heads = calloc(heads, sizeof(void *)), .mask = heads - 1, .count = b->count};
-}
-
-/* Makes room for one more; false when memory is short. There may be millions, so up to two share a head. */
-static bool grow_literals(struct buckets *b) {
-    if (b->heads && b->count / 2 <= b->mask) return true;
-    struct buckets larger = larger_than(b);
-    if (!larger.heads) return b->heads != NULL;
-    for (size_t i = 0; b->heads && i <= b->mask; i++) {
-        for (struct subject_pattern *p = b->heads[i], *next; p; p = next) {
-            void **head = &larger.heads[literal_bucket(&larger, p->hash)];
-            next = p->next_hash;
-            p->next_hash = *head;
-            *head = p;
-        }
+/* Adds a bucket. Returns the chain that is to be spread over it and the one that has had it until now. */
+static void *add_bucket(struct buckets *b) {
+    if (linear_is_full(b->buckets)) {
+        void **larger = realloc(b->heads, 2 * b->buckets * sizeof *larger);
+        if (!larger) return NULL;
+        b->heads = larger;
     }
-    free(b->heads);
-    *b = larger;
+    size_t split = linear_split(b->buckets);
+    void *chain = b->heads[split];
+    b->heads[split] = NULL;
+    b->heads[b->buckets++] = NULL;
+    b->mask = linear_mask(b->buckets);
+    return chain;
+}
+
+static bool first_buckets(struct buckets *b) {
+    b->heads = calloc(FIRST_BUCKETS, sizeof *b->heads);
+    b->buckets = FIRST_BUCKETS;
+    b->mask = FIRST_BUCKETS - 1;
+    return b->heads != NULL;
+}
+
+/* Makes room for one more; false when memory is short. There may be millions, so up to two share a bucket. */
+static bool grow_literals(struct buckets *b) {
+    if (!b->heads) return first_buckets(b);
+    if (b->count / 2 < b->buckets) return true;
+    for (struct subject_pattern *p = add_bucket(b), *next; p; p = next) {
+        void **head = &b->heads[literal_bucket(b, p->hash)];
+        next = p->next_hash;
+        p->next_hash = *head;
+        *head = p;
+    }
     return true;
 }
 
 static bool grow_nodes(struct buckets *b) {
-    if (b->heads && b->count <= b->mask) return true;
-    struct buckets larger = larger_than(b);
-    if (!larger.heads) return b->heads != NULL;
-    for (size_t i = 0; b->heads && i <= b->mask; i++) {
-        for (struct subject_node *n = b->heads[i], *next; n; n = next) {
-            void **head = &larger.heads[node_bucket(&larger, n->parent, n->hash)];
-            next = n->next_hash;
-            n->next_hash = *head;
-            *head = n;
-        }
+    if (!b->heads) return first_buckets(b);
+    if (b->count < b->buckets) return true;
+    for (struct subject_node *n = add_bucket(b), *next; n; n = next) {
+        void **head = &b->heads[node_bucket(b, n->parent, n->hash)];
+        next = n->next_hash;
+        n->next_hash = *head;
+        *head = n;
     }
-    free(b->heads);
-    *b = larger;
     return true;
 }
 
@@ -487,7 +495,9 @@ bool subjects_each_from(struct subjects *s, struct subjects_cursor *cursor, size
         if (cursor->part == ROOT) {
             if (s->root->all) each(context, s->root->all);
         } else if (b->heads) {
-            void *head = b->heads[cursor->at & b->mask];
+            /* What is still to be split off has been seen with the bucket before. */
+            size_t at = cursor->at & b->mask;
+            void *head = at < b->buckets ? b->heads[at] : NULL;
             looked += literals ? each_literal(head, each, context) : each_of_nodes(head, each, context);
             cursor->at = next_bucket(cursor->at, b->mask);
         }

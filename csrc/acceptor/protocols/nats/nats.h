@@ -232,8 +232,8 @@ struct nats {
     struct nats_replies *replies;         /* replies that it may send by allow_responses; NULL: none yet */
     struct nats_name *info;               /* the client as told to services of other accounts; NULL: none is told */
 
-    struct nats_subscription **sids; /* open addressing */
-    uint32_t sid_count, sid_mask;
+    struct nats_subscription **sids; /* chains: see base/linear_hashing.h */
+    uint32_t sid_count, sid_buckets;
     uint32_t max_subscriptions;
     uint32_t max_payload;
 

@@ -496,10 +496,9 @@ static struct nats_subscription *own_among_all(const struct connection *c, struc
 }
 
 static struct nats_subscription *own_of_pattern(const struct nats *n, const struct subject_pattern *pattern) {
-    for (uint32_t i = 0; n->sids != NULL && i <= n->sid_mask; i++) {
-        struct nats_subscription *s = n->sids[i];
-        if (s != NULL && s->entry.pattern == pattern && s->entry.group == NULL) return s;
-    }
+    for (uint32_t i = 0; i < n->sid_buckets; i++)
+        for (struct nats_subscription *s = n->sids[i]; s != NULL; s = s->next_sid)
+            if (s->entry.pattern == pattern && s->entry.group == NULL) return s;
     return NULL;
 }
 
@@ -513,6 +512,6 @@ struct nats_subscription *nats_own_subscription(struct acceptor *a, struct conne
     struct nats_subscription *found = NULL;
     for (size_t i = 0; i < count && found == NULL; i++)
         found =
-            patterns[i]->alone.count <= n->sid_mask ? own_among_all(c, patterns[i]) : own_of_pattern(n, patterns[i]);
+            patterns[i]->alone.count <= n->sid_count ? own_among_all(c, patterns[i]) : own_of_pattern(n, patterns[i]);
     return found;
 }

@@ -82,8 +82,11 @@ static bool put_subscription(const struct nats_subscription *s, uint32_t place, 
 
 static size_t put_subscriptions(const struct nats *n, uint32_t from, uint8_t *out, size_t limit) {
     size_t at = 0;
-    for (uint32_t i = from; n->sids != NULL && i <= n->sid_mask; i++)
-        if (n->sids[i] != NULL && !put_subscription(n->sids[i], i, out, limit, &at)) break;
+    for (uint32_t i = from; i < n->sid_buckets; i++) {
+        const size_t before = at;
+        for (const struct nats_subscription *s = n->sids[i]; s != NULL; s = s->next_sid)
+            if (!put_subscription(s, i, out, limit, &at)) return before > 0 ? before : at;
+    }
     return at;
 }
 

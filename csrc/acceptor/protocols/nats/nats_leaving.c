@@ -104,9 +104,12 @@ void nats_leaving_free(struct nats_server *server, void (*freed)(struct connecti
         struct connection *c = server->leaving;
         struct nats *n = nats_of(c);
         server->leaving = n->next_orphaned;
-        for (uint32_t i = 0; n->sids != NULL && i <= n->sid_mask; i++) {
-            if (n->sids[i] != NULL) subjects_remove(server->accounts[n->account].subjects, &n->sids[i]->entry);
-            free(n->sids[i]);
+        for (uint32_t i = 0; i < n->sid_buckets; i++) {
+            for (struct nats_subscription *s = n->sids[i], *next; s != NULL; s = next) {
+                next = s->next_sid;
+                subjects_remove(server->accounts[n->account].subjects, &s->entry);
+                free(s);
+            }
         }
         free(n->sids);
         freed(c);

@@ -1,5 +1,5 @@
 /* A connection's subscriptions. Each is an entry of its account's subjects, and is found by its sid in a table of the
- * connection, with open addressing; after a removal, entries that a probe would no longer reach are moved back. */
+ * connection. */
 #include "acceptor/protocols/nats/nats_subscription.h"
 
 #include <assert.h>
@@ -8,59 +8,64 @@
 #include "acceptor/protocols/nats/nats_account.h"
 #include "acceptor/protocols/nats/nats_interest.h"
 #include "acceptor/protocols/nats/nats_latency.h"
+#include "base/linear_hashing.h"
 #include "base/map.h"
 #include "base/subject_groups.h"
 
-enum { FIRST_SIDS = 8, MANY_SIDS = 1 << 12 };
+enum { FIRST_SIDS = 4, MANY_SIDS = 1 << 12 };
 
 static uint32_t hash_of(const struct acceptor *a, const struct connection *c, struct text sid) {
     return (uint32_t)siphash(nats_server_of(a, c)->key, sid.at, sid.bytes);
 }
 
-/* The place of a sid in the table, or where it belongs. */
-static uint32_t place_of(const struct nats *n, uint32_t hash, struct text sid) {
-    uint32_t at = hash & n->sid_mask;
-    for (;; at = (at + 1) & n->sid_mask) {
-        const struct nats_subscription *s = n->sids[at];
-        if (s == NULL) return at;
-        if (s->sid_hash == hash && s->sid_bytes == sid.bytes && memcmp(s->sid, sid.at, sid.bytes) == 0) return at;
-    }
+/* The chain of a sid. */
+static struct nats_subscription **chain_of(const struct nats *n, uint32_t hash) {
+    return &n->sids[linear_bucket(n->sid_buckets, linear_mask(n->sid_buckets), hash)];
 }
 
 struct nats_subscription *nats_find(const struct acceptor *a, const struct connection *c, struct text sid) {
     const struct nats *n = nats_of(c);
-    return n->sids != NULL ? n->sids[place_of(n, hash_of(a, c, sid), sid)] : NULL;
+    if (n->sids == NULL) return NULL;
+    uint32_t hash = hash_of(a, c, sid);
+    struct nats_subscription *s = *chain_of(n, hash);
+    while (s != NULL && (s->sid_hash != hash || s->sid_bytes != sid.bytes || memcmp(s->sid, sid.at, sid.bytes) != 0))
+        s = s->next_sid;
+    return s;
 }
 
+static void put_sid(struct nats *n, struct nats_subscription *s) {
+    struct nats_subscription **chain = chain_of(n, s->sid_hash);
+    s->next_sid = *chain;
+    *chain = s;
+}
+
+/* Makes room for one more. There may be millions, so up to two share a bucket. */
 static bool grow(struct nats *n) {
-    uint32_t slots = n->sids != NULL ? (n->sid_mask + 1) * 2 : FIRST_SIDS;
-    struct nats_subscription **before = n->sids, **larger = calloc(slots, sizeof *larger);
-    if (larger == NULL) return false;
-    uint32_t count = before != NULL ? n->sid_mask + 1 : 0;
+    if (n->sids != NULL && n->sid_count / 2 < n->sid_buckets) return true;
+    bool is_full = n->sids == NULL || (n->sid_buckets >= FIRST_SIDS && linear_is_full(n->sid_buckets));
+    size_t buckets = n->sids == NULL ? FIRST_SIDS : (size_t)n->sid_buckets * 2;
+    struct nats_subscription **larger = is_full ? realloc(n->sids, buckets * sizeof *larger) : n->sids;
+    if (larger == NULL) return n->sids != NULL;
+    if (n->sids == NULL) larger[0] = NULL;
+    size_t split = n->sids != NULL ? linear_split(n->sid_buckets) : 0;
+    struct nats_subscription *moved = larger[split];
     n->sids = larger;
-    n->sid_mask = slots - 1;
-    for (uint32_t i = 0; i < count; i++) {
-        struct nats_subscription *s = before[i];
-        if (s != NULL) larger[place_of(n, s->sid_hash, (struct text){(const uint8_t *)s->sid, s->sid_bytes})] = s;
+    larger[split] = larger[n->sid_buckets++] = NULL;
+    for (struct nats_subscription *next; moved != NULL; moved = next) {
+        next = moved->next_sid;
+        put_sid(n, moved);
     }
-    free(before);
     return true;
 }
 
 static void forget_sid(struct nats *n, const struct nats_subscription *s) {
-    uint32_t gap = place_of(n, s->sid_hash, (struct text){(const uint8_t *)s->sid, s->sid_bytes});
-    assert(n->sids[gap] == s);
-    for (uint32_t i = (gap + 1) & n->sid_mask; n->sids[i] != NULL; i = (i + 1) & n->sid_mask) {
-        uint32_t wanted = n->sids[i]->sid_hash & n->sid_mask;
-        if (((i - wanted) & n->sid_mask) < ((i - gap) & n->sid_mask)) continue;
-        n->sids[gap] = n->sids[i];
-        gap = i;
-    }
-    n->sids[gap] = NULL;
-    if (--n->sid_count > 0 || n->sid_mask < MANY_SIDS) return;
+    struct nats_subscription **at = chain_of(n, s->sid_hash);
+    while (*at != s) at = &(*at)->next_sid;
+    *at = s->next_sid;
+    if (--n->sid_count > 0 || n->sid_buckets < MANY_SIDS) return;
     free(n->sids);
     n->sids = NULL;
-    n->sid_mask = 0;
+    n->sid_buckets = 0;
 }
 
 /* Returns how many members its group has, or how many plain subscriptions its pattern has. */
@@ -89,13 +94,13 @@ static bool may_subscribe(const struct acceptor *a, struct connection *c, struct
 
 struct nats_subscription *nats_next_forbidden(const struct acceptor *a, struct connection *c, uint32_t *place) {
     const struct nats *n = nats_of(c);
-    for (; n->sids != NULL && *place <= n->sid_mask; ++*place) {
-        struct nats_subscription *s = n->sids[*place];
-        if (s == NULL) continue;
-        const struct subject_group *g = s->entry.group;
-        struct text subject = {(const uint8_t *)s->entry.pattern->text, s->entry.pattern->bytes}, queue = {NULL, 0};
-        if (g != NULL) queue = (struct text){(const uint8_t *)g->name->text, g->name->bytes};
-        if (!may_subscribe(a, c, subject, queue)) return s;
+    for (; *place < n->sid_buckets; ++*place) {
+        for (struct nats_subscription *s = n->sids[*place]; s != NULL; s = s->next_sid) {
+            const struct subject_group *g = s->entry.group;
+            struct text subject = {(const uint8_t *)s->entry.pattern->text, s->entry.pattern->bytes}, queue = {NULL, 0};
+            if (g != NULL) queue = (struct text){(const uint8_t *)g->name->text, g->name->bytes};
+            if (!may_subscribe(a, c, subject, queue)) return s;
+        }
     }
     return NULL;
 }
@@ -123,7 +128,7 @@ enum nats_subscribed nats_subscribe(struct acceptor *a, struct connection *c, st
     if (server->subscriptions == NATS_MAX_ALL_SUBSCRIPTIONS) return NATS_TOO_MANY;
     if (nats_find(a, c, sid) != NULL) return NATS_SID_IN_USE;
     if (!subject_pattern_is_valid(subject.at, subject.bytes)) return NATS_INVALID_SUBJECT;
-    if ((n->sids == NULL || n->sid_count >= (n->sid_mask + 1) / 4 * 3) && !grow(n)) return NATS_NO_MEMORY;
+    if (!grow(n)) return NATS_NO_MEMORY;
     struct nats_subscription *s = calloc(1, offsetof(struct nats_subscription, sid) + sid.bytes);
     if (s == NULL) return NATS_NO_MEMORY;
     s->entry.weight = 1;
@@ -138,7 +143,7 @@ enum nats_subscribed nats_subscribe(struct acceptor *a, struct connection *c, st
         free(s);
         return NATS_NO_MEMORY;
     }
-    n->sids[place_of(n, s->sid_hash, sid)] = s;
+    put_sid(n, s);
     n->sid_count++;
     blocks_heap_taken(&a->blocks, bytes_of(s));
     n->active_ns = a->now_ns;
@@ -183,20 +188,21 @@ void nats_unsubscribe(struct acceptor *a, struct nats_subscription *s) {
 /* Starts at the end of the table and shortens it, so that a later call goes on with the rest. */
 bool nats_let_go_some(struct acceptor *a, struct connection *c, size_t *left) {
     struct nats *n = nats_of(c);
-    while (n->sids != NULL) {
+    while (n->sid_buckets > 0) {
         if (*left == 0) return false;
         --*left;
-        struct nats_subscription *s = n->sids[n->sid_mask];
-        if (s != NULL) {
-            withdraw(a, s);
-            free(s);
-            n->sid_count--;
+        struct nats_subscription **chain = &n->sids[n->sid_buckets - 1], *s = *chain;
+        if (s == NULL) {
+            n->sid_buckets--;
+            continue;
         }
-        if (n->sid_mask-- > 0) continue;
-        free(n->sids);
-        n->sids = NULL;
-        n->sid_mask = 0;
+        *chain = s->next_sid;
+        withdraw(a, s);
+        free(s);
+        n->sid_count--;
     }
+    free(n->sids);
+    n->sids = NULL;
     if (nats_is_measuring(nats_server_of(a, c)))
         nats_latency_unsubscribed(a, nats_server_of(a, c), c, (struct text){NULL, 0});
     return true;

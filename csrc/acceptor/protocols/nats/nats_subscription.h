@@ -5,8 +5,9 @@
 #include "acceptor/protocols/nats/nats.h"
 
 struct nats_subscription {
-    struct subject_entry entry;    /* must be first: a match yields this */
-    struct connection *connection; /* NULL: the server's own, for answers */
+    struct subject_entry entry;         /* must be first: a match yields this */
+    struct connection *connection;      /* NULL: the server's own, for answers */
+    struct nats_subscription *next_sid; /* in its bucket */
     uint64_t delivered;
     uint32_t max; /* 0: any number */
     uint32_t sid_hash;
@@ -29,8 +30,8 @@ enum nats_subscribed nats_subscribe(struct acceptor *a, struct connection *c, st
                                     struct text sid);
 struct nats_subscription *nats_find(const struct acceptor *a, const struct connection *c, struct text sid);
 void nats_unsubscribe(struct acceptor *a, struct nats_subscription *subscription);
-/* The next subscription, from *place on (begin with 0), that the connection may no longer have; NULL: no more. *place
- * stays at it, because another moves there when it is removed. */
+/* The next subscription, from bucket *place on (begin with 0), that the connection may no longer have; NULL: no more.
+ * *place stays at its bucket, where there may be others. */
 struct nats_subscription *nats_next_forbidden(const struct acceptor *a, struct connection *c, uint32_t *place);
 /* Removes all subscriptions of a connection. */
 void nats_let_go(struct acceptor *a, struct connection *c);
