@@ -15,8 +15,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import os
 import re
 import shutil
+import struct
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -45,6 +47,7 @@ WAIT_S: Final = 60.0
 _LAST_PART: Final = re.compile(r"`((?:[^`]|``)*)`\s*$|([^.`]*)$")
 # Stands for the project's directory in the packaged files.
 _PACKAGED_DIR: Final = "/var/tmp/mq-shards-pipeline"
+_FLOCK: Final = "hhqqi"  # struct flock: type, whence, start, length, process
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 # Begins the spec of older projects, which each run wrote anew, and which used the installed transformations.
 _REWRITTEN: Final = "# Written by mq-pipeline run."
@@ -186,13 +189,11 @@ class Project:
             yield
 
     def _wait_for_catalog(self) -> None:
-        """Waits until the JVM of a run that was killed, which outlives the run a little, has released the catalog."""
+        """Waits until the JVM of a run that was killed, which outlives the run a little, has released the catalog. Our
+        own JVM may have it open: a job that is tried again has it already."""
         give_up = time.monotonic() + WAIT_S
         lock = self.directory / "metastore" / "dbex.lck"
-        while lock.exists():
-            with contextlib.suppress(BlockingIOError), lock.open("r+b") as file:
-                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
+        while lock.exists() and (holder := _holder_of(lock)) is not None and not _is_child(holder):
             if time.monotonic() > give_up:
                 raise ProjectError(f"another application has the catalog in {self.directory} open")
             time.sleep(0.2)
@@ -266,6 +267,24 @@ def bare_name(table: str) -> str:
 
 def _declarative() -> Path:
     return Path(str(files("mq_shards.pipeline.declarative")))
+
+
+def _holder_of(path: Path) -> int | None:
+    """Returns the process that has a lock on the file (fcntl(2)); 0: one that is not seen from here."""
+    wanted = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    try:
+        with path.open("rb") as file:
+            kind, *_, holder = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, wanted))
+    except FileNotFoundError:
+        return None
+    return None if kind == fcntl.F_UNLCK else int(holder)
+
+
+def _is_child(process: int) -> bool:
+    try:
+        return f"\nPPid:\t{os.getpid()}\n" in Path(f"/proc/{process}/status").read_text()
+    except OSError:
+        return False
 
 
 def _of_session(key: str) -> bool:

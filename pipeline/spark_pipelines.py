@@ -7,6 +7,7 @@ what PySpark documents is used here: settings, that program, and a classic sessi
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import socket
@@ -82,7 +83,7 @@ class Application:
 @contextlib.contextmanager
 def application(master: str, name: str, settings: Mapping[str, str], nice: int) -> Iterator[Application]:
     """Serves Spark Connect on a port of 127.0.0.1, with a token that only we and the programs we start know."""
-    os.environ[_TOKEN] = str(uuid.uuid4())
+    os.environ[_TOKEN] = _token()
     try:
         session, port = _serving(master, name, settings, nice)
         try:
@@ -91,6 +92,12 @@ def application(master: str, name: str, settings: Mapping[str, str], nice: int) 
             session.stop()
     finally:
         del os.environ[_TOKEN]
+
+
+@functools.cache
+def _token() -> str:
+    """One for this process: it may have several applications in turn, all in the JVM that saw the first one's."""
+    return str(uuid.uuid4())
 
 
 def _serving(master: str, name: str, settings: Mapping[str, str], nice: int) -> tuple[SparkSession, int]:

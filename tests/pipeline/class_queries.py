@@ -30,7 +30,7 @@ def run_jobs(directory: Path) -> None:
 
 
 def run_queries(directory: Path) -> None:
-    spark = open_session("local[2]", "classes", {"spark.sql.shuffle.partitions": "2"})
+    spark = open_session("local[2]", "classes", {"spark.sql.shuffle.partitions": "2"}, 0)
     rows = spark.range(1000).select("id", sf.current_timestamp().alias("at"), sf.rpad("id", 9, "x").alias("text"))
     rows.write.parquet(str(directory / "rows"))
     read = spark.read.parquet(str(directory / "rows"))

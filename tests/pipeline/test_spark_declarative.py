@@ -469,3 +469,29 @@ def test_where_spark_would_not_find_the_source_a_project_says_so(monkeypatch: py
         check_source()
     monkeypatch.setattr(sys, "path", [str(IN_CHECKOUT)])
     check_source()
+
+
+FAILING_ONCE = """
+import sys
+from mq_shards.pipeline import run, running
+from mq_shards.pipeline.command import main
+from mq_shards.pipeline.spark_pipelines import PipelineError
+real = run._round
+
+def fail(*given: object) -> None:
+    run._round = real
+    real(*given)
+    raise PipelineError("the run failed", running.NOT_STARTED[1])
+
+run._round = fail
+sys.exit(main())
+"""
+
+
+@pytest.mark.long
+def test_a_run_that_is_tried_again_finds_the_catalog_that_its_jvm_has_open(broker: Broker, tmp_path: Path) -> None:
+    broker.publish("orders", [event(1)])
+    words = job(broker, tmp_path / "project", "--dry-run")
+    said = run([sys.executable, "-c", FAILING_ONCE, *words[words.index("--master") :]])
+    assert "could not start a Python worker in 10 s; trying again" in said
+    assert "the project is sound" in said
