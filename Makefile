@@ -44,11 +44,11 @@ others_TESTS := $(addprefix --ignore=, $(pipeline_TESTS) tests/nats $(wires_TEST
 	$(engine_TESTS))
 
 ifneq ($(strip $(ARGS)),)
-test: setup spark-classes $(PEERS)
+test: setup spark $(PEERS)
 	@.venv/bin/python -m pytest $(ARGS)
 else
 test: setup java beanstalkd
-	@$(MAKE) --no-print-directory -j 3 spark-classes nsq nats
+	@$(MAKE) --no-print-directory -j 3 spark nsq nats
 	# Most of the time tests wait, so several streams of them share two cores. Some measure time, which the rest can spoil:
 	# what fails is run again when nothing else runs, and has to pass then.
 	$(MAKE) --no-print-directory -j $(words $(STREAMS)) $(STREAMS:%=stream-%)
@@ -136,8 +136,8 @@ spark: java .venv/.spark
 		echo "Spark cannot be installed: tests of the pipeline are skipped"
 	fi
 
-# Each JVM of the tests, and of a demo that finds it, starts in half of the time with it. Few JVMs do not save what it
-# takes to make.
+# Each JVM of the tests, and of a demo, that finds it starts in half of the time: 10 s of processor less. Few JVMs, as in
+# `make test`, do not save what it takes to make.
 spark-classes: spark build/spark-classes.jsa
 
 build/spark-classes.jsa: .venv/.spark | java
