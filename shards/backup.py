@@ -120,6 +120,9 @@ def make(source: Path, to: Path) -> Made:
     with explained(f"{source} cannot be copied to {to}"):
         if to.resolve().is_relative_to(source.resolve()):
             raise StoreError(f"{to} is in the data directory itself")
+        for path in (shard_path(source, shard) for shard in range(meta.shards)):
+            if not path.is_dir():
+                raise StoreError(f"{path} is missing, or not a directory: start the broker, which puts that in order")
         to.mkdir(mode=0o750, parents=True, exist_ok=True)
         with _locked(to):
             before = Backup.load(to)

@@ -330,6 +330,17 @@ def test_what_was_changed_in_a_backup_is_not_restored(small: Path) -> None:
     assert next((small / "restored").glob("shard-*/*.log")).read_bytes() == whole
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("nowhere"), lambda path: None])
+def test_what_is_no_directory_in_the_place_of_a_shards_folder_is_named(
+    small: Path, make: Callable[[Path], None]
+) -> None:
+    folder = small / "data" / "shard-0000"
+    folder.rename(small / "elsewhere")
+    make(folder)
+    with pytest.raises(StoreError, match=r"data/shard-0000 is missing, or not a directory"):
+        backups.make(small / "data", small / "backup")
+
+
 def test_a_log_that_has_lost_its_end_is_copied_anew(small: Path) -> None:
     """As after a power failure: what is there now begins alike, and is another."""
     to = small / "backup"
