@@ -8,6 +8,7 @@ clean up; that is without a word too.
 
 from __future__ import annotations
 
+import io
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -19,6 +20,8 @@ CLIENTS = ("top", "topics", "peek", "tail", "publish", "consume", "bench")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may lack the characters of a name or a body
     heard_by = signal.getsignal(signal.SIGINT)
     if heard_by is signal.default_int_handler:  # otherwise we were started with SIGINT ignored
         signal.signal(signal.SIGINT, signal.SIG_DFL)

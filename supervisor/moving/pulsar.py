@@ -125,24 +125,47 @@ UNLIKE: Final[Mapping[str, Unlike]] = {
     "additionalServlets": Unlike(("",), NO_PLUGINS),
     "entryFilterNames": Unlike(("",), NO_PLUGINS),
     # Settings that pulsar-admin can change here, each with the values that hold until it does.
-    **{name: Unlike(quiet, POLICY) for name, quiet in {
-        "allowAutoTopicCreation": ON, "allowAutoTopicCreationType": ("", "non-partitioned"),
-        "allowAutoSubscriptionCreation": ON, "defaultNumPartitions": ("", "1"), "delayedDeliveryEnabled": ON,
-        "isAllowAutoUpdateSchemaEnabled": ON, "isSchemaValidationEnforced": OFF,
-        "schemaCompatibilityStrategy": ("", "FULL"), "encryptionRequireOnProducer": OFF,
-        "subscriptionTypesEnabled": ("", "Exclusive,Shared,Failover,Key_Shared"),
-        "maxUnackedMessagesPerConsumer": ("", "50000"), "maxUnackedMessagesPerSubscription": ("", "200000"),
-        **dict.fromkeys((
-            "ttlDurationDefaultInSeconds", "backlogQuotaDefaultLimitGB", "backlogQuotaDefaultLimitBytes",
-            "backlogQuotaDefaultLimitSecond", "subscriptionExpirationTimeMinutes",
-            "dispatchThrottlingRatePerTopicInMsg", "dispatchThrottlingRatePerTopicInByte",
-            "dispatchThrottlingRatePerSubscriptionInMsg", "dispatchThrottlingRatePerSubscriptionInByte",
-            "dispatchThrottlingRateRelativeToPublishRate", "subscribeThrottlingRatePerConsumer",
-            "maxPublishRatePerTopicInMessages", "maxPublishRatePerTopicInBytes", "maxProducersPerTopic",
-            "maxConsumersPerTopic", "maxConsumersPerSubscription", "maxSubscriptionsPerTopic", "maxTopicsPerNamespace",
-            "brokerServiceCompactionThresholdInBytes",
-        ), OFF),
-    }.items()},
+    **{
+        name: Unlike(quiet, POLICY)
+        for name, quiet in {
+            "allowAutoTopicCreation": ON,
+            "allowAutoTopicCreationType": ("", "non-partitioned"),
+            "allowAutoSubscriptionCreation": ON,
+            "defaultNumPartitions": ("", "1"),
+            "delayedDeliveryEnabled": ON,
+            "isAllowAutoUpdateSchemaEnabled": ON,
+            "isSchemaValidationEnforced": OFF,
+            "schemaCompatibilityStrategy": ("", "FULL"),
+            "encryptionRequireOnProducer": OFF,
+            "subscriptionTypesEnabled": ("", "Exclusive,Shared,Failover,Key_Shared"),
+            "maxUnackedMessagesPerConsumer": ("", "50000"),
+            "maxUnackedMessagesPerSubscription": ("", "200000"),
+            **dict.fromkeys(
+                (
+                    "ttlDurationDefaultInSeconds",
+                    "backlogQuotaDefaultLimitGB",
+                    "backlogQuotaDefaultLimitBytes",
+                    "backlogQuotaDefaultLimitSecond",
+                    "subscriptionExpirationTimeMinutes",
+                    "dispatchThrottlingRatePerTopicInMsg",
+                    "dispatchThrottlingRatePerTopicInByte",
+                    "dispatchThrottlingRatePerSubscriptionInMsg",
+                    "dispatchThrottlingRatePerSubscriptionInByte",
+                    "dispatchThrottlingRateRelativeToPublishRate",
+                    "subscribeThrottlingRatePerConsumer",
+                    "maxPublishRatePerTopicInMessages",
+                    "maxPublishRatePerTopicInBytes",
+                    "maxProducersPerTopic",
+                    "maxConsumersPerTopic",
+                    "maxConsumersPerSubscription",
+                    "maxSubscriptionsPerTopic",
+                    "maxTopicsPerNamespace",
+                    "brokerServiceCompactionThresholdInBytes",
+                ),
+                OFF,
+            ),
+        }.items()
+    },
 }
 
 
@@ -210,9 +233,7 @@ def _listen(t: Translation, conf: Mapping[str, str], advertised: str) -> None:
             t.setting("pulsar.tls-trust-certs-file", _needed(conf, "tlsTrustCertsFilePath"))
 
 
-def _listen_for_administration(
-    t: Translation, conf: Mapping[str, str], host: str, wildcards: Sequence[str]
-) -> None:
+def _listen_for_administration(t: Translation, conf: Mapping[str, str], host: str, wildcards: Sequence[str]) -> None:
     """Serves administration over TLS, with the same certificate as brokerServicePortTls."""
     number = conf.get(WEB_TLS_PORT, "")
     if number:

@@ -29,9 +29,7 @@ BROKER: Final[Mapping[str, Kind]] = {
         4 << 20, 64 << 10, 1 << 30, "bytes of each ring (two per acceptor and worker)", power_of_two=True
     ),
     "worker-spin-us": Number(100, 0, 1_000_000, "microseconds a worker looks for requests before it sleeps"),
-    "mesh-ring-bytes": Number(
-        256 << 10, 64 << 10, 1 << 30, "bytes of a ring between two acceptors", power_of_two=True
-    ),
+    "mesh-ring-bytes": Number(256 << 10, 64 << 10, 1 << 30, "bytes of a ring between two acceptors", power_of_two=True),
     "acceptor-spin-us": Number(5, 0, 1_000_000, "microseconds an acceptor looks for replies before it sleeps"),
     "unix-mode": Text("660", "access to socket files (--listen SCHEME://unix:/PATH)", "an octal mode", is_mode),
     "unix-owner": Text("", "whom they belong to", "USER, USER:GROUP or :GROUP", is_owner, "who runs this"),

@@ -180,9 +180,8 @@ def _above_zero(text: str) -> float:
 
 
 def _text(text: str) -> str:
-    """ValueError: it was given as bytes that are not UTF-8."""
-    text.encode()
-    return text
+    """ValueError: it was given as bytes that are not UTF-8. They may be, where the locale is ASCII only."""
+    return os.fsencode(text).decode() if any("\udc80" <= one <= "\udcff" for one in text) else text
 
 
 def _some(text: str) -> int:

@@ -17,11 +17,13 @@ COLUMNS: Final = (
     ("consumers", "CONSUMERS"), ("published", "PUBLISHED"),
 )  # fmt: skip
 NOT_SAID: Final = "-"
+LOOKALIKES: Final = str.maketrans("▁▂▃▄▅▆▇█…·“”↑↓", '..:-=+*#~.""^v')
 TEXT_CHARACTERS: Final = 2000  # how much of a body a line shows
 
 
 def as_json(found: dict[str, Any]) -> None:
-    print(json.dumps(found, ensure_ascii=False, separators=(",", ":")), flush=True)
+    is_ascii = sys.stdout.encoding.lower() != "utf-8"
+    print(json.dumps(found, ensure_ascii=is_ascii, separators=(",", ":")), flush=True)
 
 
 def message_json(message: Message) -> dict[str, Any]:
@@ -57,6 +59,19 @@ def printable(body: bytes) -> str:
 def safe(text: str) -> str:
     """The text as one line, without anything that a terminal would act on."""
     return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+
+
+def spelled(text: str, encoding: str) -> str:
+    """The text in characters that the encoding has.
+
+    >>> [spelled(" ▂█ ü…", name) for name in ("utf-8", "latin-1", "ascii")]
+    [' ▂█ ü…', ' .# ü~', ' .# ?~']
+    """
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        return text.translate(LOOKALIKES).encode(encoding, "replace").decode(encoding)
+    return text
 
 
 def moment(time_ns: int) -> str:

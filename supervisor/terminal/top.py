@@ -61,7 +61,7 @@ def _write(client: Http, options: argparse.Namespace) -> None:
         else:
             width, height = 120, 12 + len(page["rows"]) + len(overview["processes"])
             for line in screen.frame(str(client.at), overview, page, View(), width, height):
-                print("".join(piece.text for piece in line).rstrip())
+                print(show.spelled("".join(piece.text for piece in line).rstrip(), sys.stdout.encoding))
         if left is not None:
             left -= 1
         if left != 0:
@@ -159,12 +159,14 @@ class _Top:
         window.erase()
         window.redrawwin()  # another program may have written to the terminal
         if found is None:
-            window.addnstr(0, 0, self._view.error or f"asking {self._at} ...", width - 1)
+            waiting = show.spelled(self._view.error or f"asking {self._at} ...", window.encoding)
+            window.addnstr(0, 0, waiting, width - 1)
         else:
             self._view.first = min(self._view.first, max(0, found[1]["found"] - 1))
             for y, line in enumerate(screen.frame(self._at, *found, self._view, width, height)):
                 x = 0
-                for text, style in line:
+                for piece, style in line:
+                    text = show.spelled(piece, window.encoding)
                     with contextlib.suppress(curses.error):  # curses fails at the last place of the screen
                         window.addstr(y, x, text, self._styles.get(style, 0))
                     x += columns(text)

@@ -277,6 +277,32 @@ def test_a_terminal_obeys_nothing_that_a_message_says(broker: Broker, at: At) ->
     assert done("peek", "odd", "--raw", "-n", "2", at["http"]).startswith(ODD)
 
 
+def name_of(line: str) -> str:
+    return str(json.loads(line)["name"])
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_terminal_that_lacks_characters_gets_others(broker: Broker, at: At, encoding: str) -> None:
+    topic, body = "sch\u00f6n.\u6ce8", "\u00fcn\u00ef \U0001f389"
+    locale = {"PYTHONIOENCODING": encoding, "LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+
+    def wrote(*arguments: str) -> str:
+        command = [*MQ, *arguments, at["http"]]
+        result = subprocess.run(
+            command, env={**os.environ, **locale}, capture_output=True, timeout=30, cwd=ROOT, check=False
+        )
+        assert (result.returncode, result.stderr) == (0, b""), result
+        return result.stdout.decode(encoding)
+
+    wrote("publish", topic, body)
+    assert body in done("peek", topic, at["http"]).decode()
+    assert json.loads(wrote("peek", topic, "-n", "1", "--json"))["text"] == body
+    assert (body if encoding == "utf-8" else r"\U0001f389") in wrote("peek", topic)
+    wait_until(lambda: topic in map(name_of, wrote("topics", "--json").splitlines()), "it is listed")
+    assert "sch" in wrote("topics")
+    assert "PUBLISHED" in wrote("top", "--count", "1")
+
+
 def test_a_terminal_obeys_nothing_that_a_name_says(broker: Broker, at: At) -> None:
     name = "odd\x1b[31mn\u00e4me"
     done("publish", name, "x", at["pulsar"])

@@ -120,6 +120,18 @@ def test_on_a_terminal_that_cannot_draw_it_writes_and_ends(
         terminal.close()
 
 
+def test_where_the_locale_is_ascii_only_it_draws_with_that(broker: Broker, at: dict[str, str], tmp_path: Path) -> None:
+    broker.publish(*[("\u6ce8.ascii", b"x")] * 3)
+    only = "LC_ALL=POSIX PYTHONUTF8=0 PYTHONCOERCECLOCALE=0"
+    terminal = Terminal(tmp_path, f"{only} TERM=xterm-256color {shlex.join([*MQ, 'top', at['http']])}")
+    try:
+        terminal.sees("?.ascii")
+        terminal.press("q")
+        terminal.sees("ended 0")
+    finally:
+        terminal.close()
+
+
 @pytest.mark.parametrize("plain", [False, True])
 def test_colours_are_left_out_when_asked_for(broker: Broker, at: dict[str, str], tmp_path: Path, plain: bool) -> None:
     set_ = "NO_COLOR=1 " if plain else ""
