@@ -6,6 +6,7 @@ OptionsError with one line. Durations are written as in Go ("1m30s") and kept as
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -241,6 +242,10 @@ def choice(where: str, value: object, choices: Sequence[str]) -> str:
 def path(where: str, value: object) -> Path:
     if not isinstance(value, str) or not value or "\0" in value:
         raise OptionsError(f"{where}: {shown(value)} is not a path")
+    try:
+        os.fsencode(value)
+    except UnicodeEncodeError:
+        raise OptionsError(f"{where}: {shown(value)} cannot be said in this locale: set LC_ALL=C.UTF-8") from None
     return Path(value)
 
 

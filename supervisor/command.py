@@ -20,7 +20,7 @@ CLIENTS = ("top", "topics", "peek", "tail", "publish", "consume", "bench")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+    if isinstance(sys.stdout, io.TextIOWrapper) and (sys.stdout.encoding != "utf-8" or sys.stdout.errors == "strict"):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may lack the characters of a name or a body
     heard_by = signal.getsignal(signal.SIGINT)
     if heard_by is signal.default_int_handler:  # otherwise we were started with SIGINT ignored

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import socket
 import ssl
+import subprocess
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -70,6 +73,16 @@ NATS_DEFAULTS = {
     "max-payload": 1 << 20, "max-control-line": 4096, "max-subscriptions": 0, "max-pending": 64 << 20,
     "write-deadline": 10 * SECOND, "ping-interval": 120 * SECOND, "ping-max": 2,
 }  # fmt: skip
+
+
+def test_a_path_that_the_locale_cannot_say_is_one_line(tmp_path: Path) -> None:
+    """stdout and stderr are of that locale too."""
+    (tmp_path / "mq.toml").write_text('data-dir = "/tmp/\u6ce8"\nlisten = ["nsq://127.0.0.1:1"]\n')
+    command = [sys.executable, "-m", "mq_shards.supervisor.command", "--config", str(tmp_path / "mq.toml")]
+    locale = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run(command, env={**os.environ, **locale}, capture_output=True, timeout=60, check=False)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr
+    assert b"cannot be said in this locale" in done.stderr
 
 
 def test_defaults() -> None:
