@@ -1,6 +1,6 @@
 /* Two processes on two cores, one ring between them: how many records and bytes a second come through.
  *
- *     ring_bench RECORD_BYTES RING_BYTES RECORDS [sleep]
+ *     ring_bench RECORD_BYTES RING_BYTES RECORDS [sleep SECONDS]
  *
  * The producer copies each record in from a buffer of its own; the consumer reads every word of it. They publish or
  * release after so many bytes, as a loop does at the end of a turn, and spin when there is nothing to do: this shows
@@ -9,7 +9,8 @@
  * With `sleep` they sleep by the ring's protocol instead, a random moment after they found nothing to do: that is a
  * stress test of the protocol rather than a measurement. The ring should be smaller than a turn: then the producer
  * publishes only when it is full, and the consumer releases only when it is empty. No later move can then make up for a
- * wake-up that was lost, and both sleep for ever. A sleep that does not end within 5 s ends the run with status 3.
+ * wake-up that was lost, and both sleep for ever. A sleep that does not end within 5 s ends the run with status 3. After
+ * SECONDS no more records are sent: on a busy machine each sleep takes long.
  *
  * Prints "seconds records bytes sleeps" of the run, from the first record to the last release; the sleeps are those
  * of both sides. Status 4 if what arrived is not what was sent. */
@@ -34,8 +35,11 @@
 #define TURN_BYTES   ((uint64_t)16 << 10)
 
 #define SLEEP_LIMIT_MS 5000
-#define STATUS_LOST    3
-#define STATUS_WRONG   4
+/* A record's flag: it is the last one. */
+#define LAST 1u
+
+#define STATUS_LOST  3
+#define STATUS_WRONG 4
 
 struct run {
     uint64_t record_bytes;
@@ -43,9 +47,11 @@ struct run {
     int ring_fd;
     int producer_wake_fd; /* -1 for both: spin */
     int consumer_wake_fd;
+    double seconds; /* 0: however long it takes */
 };
 
 struct outcome {
+    uint64_t records;
     double seconds;
     uint64_t sum;
     uint64_t sleeps;
@@ -109,7 +115,10 @@ static int produce(const struct run *run, const uint8_t *source, uint64_t *sleep
     struct ring_producer producer;
     if (ring_producer_open(&producer, run->ring_fd, run->consumer_wake_fd) != 0) return 1;
     uint64_t dice = 88172645463325252ULL;
-    for (uint64_t i = 0; i < run->records; i++) {
+    const double until = now_s() + run->seconds;
+    bool is_last = false;
+    for (uint64_t i = 0; !is_last; i++) {
+        is_last = i + 1 == run->records || (run->seconds > 0 && i % 256 == 0 && now_s() > until);
         uint8_t *room;
         while ((room = ring_reserve(&producer, run->record_bytes)) == NULL) {
             ring_publish(&producer);
@@ -124,7 +133,7 @@ static int produce(const struct run *run, const uint8_t *source, uint64_t *sleep
         }
         memcpy(room, piece(source, i, run->record_bytes), run->record_bytes);
         memcpy(room, &i, sizeof i);
-        ring_commit(&producer, 0);
+        ring_commit(&producer, is_last ? LAST : 0);
         if (turn_is_over(producer.tail - producer.published)) ring_publish(&producer);
     }
     ring_publish(&producer);
@@ -137,7 +146,7 @@ static int consume(const struct run *run, struct outcome *outcome) {
     if (ring_consumer_open(&consumer, run->ring_fd, run->producer_wake_fd) != 0) return 1;
     uint64_t dice = 6364136223846793005ULL;
     double begin = 0;
-    for (uint64_t i = 0; i < run->records;) {
+    for (bool is_last = false; !is_last;) {
         uint32_t bytes, flags;
         const void *payload = ring_peek(&consumer, &bytes, &flags);
         if (payload == NULL) {
@@ -153,13 +162,14 @@ static int consume(const struct run *run, struct outcome *outcome) {
             ring_consumer_awake(&consumer);
             continue;
         }
-        if (i == 0) begin = now_s();
+        if (outcome->records == 0) begin = now_s();
         uint64_t number;
         memcpy(&number, payload, sizeof number);
-        if (bytes != run->record_bytes || number != i) return STATUS_WRONG;
+        if (bytes != run->record_bytes || number != outcome->records) return STATUS_WRONG;
+        is_last = flags == LAST;
         outcome->sum ^= sum_words(payload, bytes);
         ring_consume(&consumer);
-        i++;
+        outcome->records++;
         if (turn_is_over(consumer.head - consumer.released)) ring_release(&consumer);
     }
     ring_release(&consumer);
@@ -168,11 +178,11 @@ static int consume(const struct run *run, struct outcome *outcome) {
     return 0;
 }
 
-static uint64_t expected_sum(const struct run *run, const uint8_t *source) {
+static uint64_t expected_sum(const struct run *run, uint64_t records, const uint8_t *source) {
     uint64_t sum = 0;
     uint8_t *record = malloc(run->record_bytes);
     if (record == NULL) abort();
-    for (uint64_t i = 0; i < run->records; i++) {
+    for (uint64_t i = 0; i < records; i++) {
         memcpy(record, piece(source, i, run->record_bytes), run->record_bytes);
         memcpy(record, &i, sizeof i);
         sum ^= sum_words(record, (uint32_t)run->record_bytes);
@@ -204,11 +214,12 @@ static int both(const struct run *run, const uint8_t *source, struct outcome *ou
 }
 
 int main(int argc, char **argv) {
-    bool sleeping = argc == 5 && strcmp(argv[4], "sleep") == 0;
+    bool sleeping = argc == 6 && strcmp(argv[4], "sleep") == 0;
     if (argc != 4 && !sleeping) return 2;
     struct run run = {
         .record_bytes = strtoull(argv[1], NULL, 10),
         .records = strtoull(argv[3], NULL, 10),
+        .seconds = sleeping ? strtod(argv[5], NULL) : 0,
         .ring_fd = memfd_create("ring", MFD_CLOEXEC | MFD_ALLOW_SEALING),
         .producer_wake_fd = sleeping ? eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC) : -1,
         .consumer_wake_fd = sleeping ? eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC) : -1,
@@ -225,8 +236,8 @@ int main(int argc, char **argv) {
     struct outcome outcome = {0};
     int failed = both(&run, source, &outcome);
     if (failed != 0) return failed;
-    if (outcome.sum != expected_sum(&run, source)) return STATUS_WRONG;
-    printf("%.6f %llu %llu %llu\n", outcome.seconds, (unsigned long long)run.records,
-           (unsigned long long)(run.records * run.record_bytes), (unsigned long long)outcome.sleeps);
+    if (outcome.sum != expected_sum(&run, outcome.records, source)) return STATUS_WRONG;
+    printf("%.6f %llu %llu %llu\n", outcome.seconds, (unsigned long long)outcome.records,
+           (unsigned long long)(outcome.records * run.record_bytes), (unsigned long long)outcome.sleeps);
     return 0;
 }

@@ -494,7 +494,7 @@ def test_no_wake_up_is_lost_and_no_record_changed_between_two_processes() -> Non
 
 def test_no_wake_up_is_lost_at_full_speed(tmp_path: Path) -> None:
     """In C, where the two sides meet within nanoseconds: without either of the two fences in ring.c it fails."""
-    command = [str(build(tmp_path)), "504", str(DATA_BYTES), "4000000", "sleep"]
+    command = [str(build(tmp_path)), "504", str(DATA_BYTES), "4000000", "sleep", "8"]
     hammer = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert hammer.returncode == 0, f"{LOST}: a wake-up was lost, {WRONG}: a record was wrong"
-    assert int(hammer.stdout.split()[3]) > 10_000, "it hardly slept: this was no test of waking"
+    assert int(hammer.stdout.split()[3]) > 500, "it hardly slept: this was no test of waking"
