@@ -116,6 +116,8 @@ class Topic:
     bytes: int
     incarnation: str
     """Of the log in which its seqs were given out."""
+    jumps: tuple[tuple[int, int], ...] = ()
+    """Seqs that nobody can say of whether there were messages: the broker's machine stopped, or it was restored."""
 
     @property
     def message_bytes(self) -> float:
@@ -138,8 +140,14 @@ class Listing:
 
     @staticmethod
     def decode(body: Mapping[str, Any]) -> Listing:
-        names = [field.name for field in fields(Topic)]
-        topics = [Topic(*(topic[name] for name in names)) for topic in body["topics"]]
+        names = [field.name for field in fields(Topic) if field.name != "jumps"]
+        topics = [
+            Topic(
+                **{name: topic[name] for name in names},
+                jumps=tuple((begin, until) for begin, until in topic.get("jumps", ())),
+            )
+            for topic in body["topics"]
+        ]
         # An older broker knows no `changes` and always lists all topics.
         return Listing(
             body["broker"], topics, body.get("changes", ""), body.get("whole", True), body.get("gone", []),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,13 +31,19 @@ PAUSE_S: Final = 0.02
 log = logging.getLogger(__name__)
 
 
+def jumped(jumps: Sequence[tuple[int, int]], start: int, end: int) -> int:
+    """How many of these seqs are in jumps."""
+    return sum(max(0, min(end, until) - max(start, begin)) for begin, until in jumps)
+
+
 class DataLossError(Exception):
     """Messages that were to be read are gone or corrupt."""
 
 
 @dataclass(frozen=True)
 class Range(InputPartition):
-    """Messages `start` to `end` - 1 of a topic. Gaps before `gaps_from` were there when the query began."""
+    """Messages `start` to `end` - 1 of a topic. Gaps before `gaps_from` were there when the query began. `jumps`: see
+    client.Topic."""
 
     broker: str  # its id
     address: Address
@@ -47,17 +53,24 @@ class Range(InputPartition):
     start: int
     end: int
     gaps_from: int
+    jumps: tuple[tuple[int, int], ...] = ()
 
     @staticmethod
     def of(stream: Stream, start: int, end: int, gaps_from: int) -> Range:
         topic = stream.topic
         return Range(
-            stream.broker, stream.address, topic.topic, topic.shard, topic.incarnation, start, end, gaps_from
+            stream.broker, stream.address, topic.topic, topic.shard, topic.incarnation, start, end, gaps_from,
+            topic.jumps,
         )  # fmt: skip
 
     @property
     def key(self) -> Key:
         return Key(self.broker, self.topic)
+
+    @property
+    def messages(self) -> int:
+        """So many at most."""
+        return self.end - self.start - jumped(self.jumps, self.start, self.end)
 
     def __str__(self) -> str:
         return f"topic {self.topic} of {self.address}, shard {self.shard}"
@@ -183,11 +196,14 @@ class RangeReader:
 
     def _lost(self, start: int, end: int, of: int = 0) -> None:
         """`of`: how many messages are missing in all gaps, if there are others."""
-        if start >= end:
+        jumps = self._range.jumps
+        missing = max(of, end - start) - jumped(jumps, start, max(end, self._decoder.next_seq) if of else end)
+        if start >= end or missing <= 0:
             return
+        here = end - start - jumped(jumps, start, end)
         text = f"{self._range}: messages {start} to {end - 1} are gone"
-        if of > end - start:
-            text += f", and {of - (end - start)} of those behind"
+        if missing > here:
+            text += f", and {missing - here} of those behind"
         if self._damage:
             text += f", and the broker has damage at {self._damage} (shard/segment/bytes)"
         if self._fail_on_data_loss:

@@ -230,12 +230,13 @@ class StreamReader(Arrives, DataSourceStreamReader):
 
     def _limited(self, start: Seqs, latest: Seqs) -> Seqs:
         """Applies both limits if both are given; Spark knows only one."""
+        jumps = {key: s.topic.jumps for key in start if (s := self._streams.get(key)) is not None and s.topic.jumps}
         if (messages := self._options.max_offsets_per_trigger) is not None:
-            latest = ends(start, latest, dict.fromkeys(start, 1.0), messages)
+            latest = ends(start, latest, dict.fromkeys(start, 1.0), messages, jumps)
         if (count := self._options.max_bytes_per_trigger) is not None:
             streams = {key: self._streams.get(key) for key in start}
             sizes = {key: s.topic.message_bytes if s else 1.0 for key, s in streams.items()}
-            latest = ends(start, latest, sizes, count)
+            latest = ends(start, latest, sizes, count, jumps)
         return latest
 
     def _waits(self, start: Offset, end: Seqs) -> bool:

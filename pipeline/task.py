@@ -63,7 +63,7 @@ def _shared(
     room: list[Range] = []
     size, records = 0.0, 0
     for part in ranges:
-        more, count = _bytes(part, message_bytes), part.end - part.start
+        more, count = _bytes(part, message_bytes), part.messages
         full = len(room) == most or size + more > TASK_BYTES
         if room and (full or (max_records is not None and records + count > max_records)):
             yield Task(tuple(room))
@@ -75,7 +75,7 @@ def _shared(
 
 
 def _bytes(of: Range, message_bytes: Mapping[Key, float]) -> float:
-    return (of.end - of.start) * message_bytes[of.key]
+    return of.messages * message_bytes[of.key]
 
 
 def read(task: Task, schema: pa.Schema, options: ReadOptions) -> Iterator[pa.RecordBatch]:

@@ -140,6 +140,7 @@ def _readable(request: Request) -> str:
 
 
 def _topic_json(topic: Topic) -> dict[str, Any]:
+    jumps = {"jumps": topic.jumps} if topic.jumps else {}
     return {
         "topic": shown(topic.name),
         "shard": topic.shard,
@@ -150,6 +151,7 @@ def _topic_json(topic: Topic) -> dict[str, Any]:
         "bytes": topic.bytes,
         "last_timestamp_ns": topic.last_timestamp_ns,
         "incarnation": _incarnation(topic),
+        **jumps,
     }
 
 

@@ -24,6 +24,7 @@ from mq_shards.shards.store import SEGMENT_NAME, segment_name, shard_path
 
 # Most stretches of a topic in one segment that are looked at for one answer; the rest is left to the next answer.
 MAX_STRETCHES: Final = 16384
+JUMP: Final = (1 << 32) - 1  # SKIP_SEQS, csrc/shards/skip.h
 UNREADABLE: Final = b"unreadable".ljust(SEGMENT_HEADER_BYTES, b"\0")  # stands for an unreadable header
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,8 @@ class Topic:
     """`earliest`: the first seq that still exists. `complete`: the seq from which on retention has removed nothing;
     before it there is only what compaction has kept. `latest`: one beyond the last seq that can be read: reading
     stops before the first message of an open transaction. `log_began_ns`: when the shard's log was begun (wall clock);
-    while it is the same, no seq is given out twice. 0: not known."""
+    while it is the same, no seq is given out twice. 0: not known. `jumps`: where seqs have jumped since messages may
+    have been lost without a trace (csrc/shards/skip.h), from the first seq that is not there to the next that is."""
 
     name: str
     shard: int
@@ -53,6 +55,7 @@ class Topic:
     bytes: int
     last_timestamp_ns: int
     log_began_ns: int
+    jumps: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,8 +322,18 @@ class ShardView:
         latest = min(latest, self._first_open(name))
         return Topic(
             name, self.shard, min(earliest, latest), min(complete, latest), latest, records, size, last_ns,
-            self._log_began_ns(),
+            self._log_began_ns(), self._jumps(name, latest) if earliest + JUMP <= latest else (),
         )  # fmt: skip
+
+    def _jumps(self, name: str, latest: int) -> tuple[tuple[int, int], ...]:
+        there = []
+        for _, part, place in (*self._parts(name), *self._staged(name)):
+            start, end = part.range(place)
+            there.append(np.stack([part.seq[start:end], part.seq[start:end] + part.count[start:end]]).astype(np.int64))
+        begins, ends = np.sort(np.concatenate(there, axis=1), axis=1)
+        begins = np.append(begins[1:], latest)
+        at = np.flatnonzero(begins - ends >= JUMP)
+        return tuple(zip(ends[at].tolist(), begins[at].tolist(), strict=True))
 
     def _log_began_ns(self) -> int:
         """When the log was begun, by the newest segment that knows: the header of a mended one may not."""
