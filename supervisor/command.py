@@ -9,6 +9,7 @@ clean up; that is without a word too.
 from __future__ import annotations
 
 import io
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ CLIENTS = ("top", "topics", "peek", "tail", "publish", "consume", "bench")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
+    _open_what_is_closed()
     if isinstance(sys.stdout, io.TextIOWrapper) and (sys.stdout.encoding != "utf-8" or sys.stdout.errors == "strict"):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal may lack the characters of a name or a body
     heard_by = signal.getsignal(signal.SIGINT)
@@ -37,6 +39,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return command(given)
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _open_what_is_closed() -> None:
+    """Otherwise a socket or a log would get the number of a stream that we were started without, and what is written to
+    stderr."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None and os.open(os.devnull, os.O_RDWR) == number:  # the lowest that is free
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def _command(given: list[str], hiding: bool) -> Callable[[list[str]], int] | None:

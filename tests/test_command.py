@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +17,7 @@ from mq_shards.supervisor import VERSION, journal
 from mq_shards.supervisor.command import main
 from mq_shards.supervisor.options.options import PROTOCOLS, SECTIONS
 
-from tests.servers import ROOT
+from tests.servers import ROOT, wait_until
 
 
 def test_an_interrupt_ends_a_command_that_runs_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,6 +41,25 @@ def test_help_shows_every_section_option_with_its_default_and_examples(capsys: p
         assert f"{name}://{'127.0.0.1' if protocol.usual else '0.0.0.0'}:{protocol.port}" in text
     for word in ("--workers", "--data-dir", "--memory", "--config", "--set", "examples:", "SIGUSR1", "exit status"):
         assert word in text
+
+
+def test_a_broker_that_is_started_without_streams_gives_their_numbers_to_nothing_else(tmp_path: Path) -> None:
+    """What is written to stderr would go to a client, or into a log."""
+    path = tmp_path / "jobs.sock"
+    command = [sys.executable, "-m", "mq_shards.supervisor.command", "--memory", "--listen", f"beanstalk://unix:{path}"]
+    process = subprocess.Popen(command, preexec_fn=lambda: os.closerange(0, 3))
+    try:
+        with socket.socket(socket.AF_UNIX) as client:
+            wait_until(lambda: path.exists() and client.connect_ex(str(path)) == 0, "it listens")
+            client.sendall(b"use x\r\n")
+            assert client.recv(100) == b"USING x\r\n"
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        assert len(children) >= 2
+        for pid in (process.pid, *children):
+            assert {Path(f"/proc/{pid}/fd/{number}").readlink() for number in range(3)} == {Path(os.devnull)}
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -440,6 +440,21 @@ def test_output_that_cannot_be_written_is_one_line(broker: Broker, at: At) -> No
     assert found["depth"] == 2
 
 
+@pytest.mark.parametrize(
+    ("number", "command"), [(0, "publish"), (1, "topics"), (1, "peek"), (2, "peek"), (1, "topics --json")]
+)
+def test_a_command_that_is_started_without_a_stream_does_without(
+    broker: Broker, at: At, number: int, command: str
+) -> None:
+    broker.publish(("streams", b"x"))
+    words = [*MQ, *command.split(), "streams", at["http"]]
+    done = subprocess.run(
+        words, preexec_fn=lambda: os.close(number), stderr=None if number == 2 else subprocess.PIPE, timeout=30,
+        cwd=ROOT, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr or b"") == (0, b"")
+
+
 def test_what_was_not_written_is_not_finished(broker: Broker, at: At) -> None:
     """A consumer that is killed while its output is not taken gives the message back."""
     done("publish", "kept", at["nsq"], stdin=b"x" * 200_000 + b"\n" + b"y" * 200_000)
