@@ -32,6 +32,15 @@ STOP_S: Final = 20.0
 CHANNEL: Final = "billing"
 # The optimizing compiler is of no use to a JVM that lives for half a minute.
 JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable -Xlog:all=error:stderr"
+FILE_MANAGER: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+# Few rows repay neither planning twice nor compiling whole stages. Spark's usual manager of checkpoint files starts ten
+# processes (chmod, readlink) for each file.
+SETTINGS: Final = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.streaming.checkpointFileManagerClass": FILE_MANAGER,
+}
 RUNS: Final = 4
 
 
@@ -80,7 +89,7 @@ def _demo(directory: Path, options: argparse.Namespace) -> list[str]:
         _say("mq-pipeline run --continuous")
         run = ["run", "--dir", str(directory / "project"), "--topics", "orders,readings", "--continuous"]
         run += ["--every", "1", "--show", "--format", "orders|readings=json"]
-        run += ["--conf", "spark.sql.shuffle.partitions=2"]
+        run += [word for pair in SETTINGS.items() for word in ("--conf", "=".join(pair))]
         with _job(ports, options.master, run, stdout=subprocess.PIPE, text=True) as job:
             _await_run(job)
             publish(ports, SEED + 1, options.events, published)
