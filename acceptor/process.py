@@ -14,7 +14,7 @@ from mq_shards.acceptor.access.access import Access
 from mq_shards.acceptor.access.attempts import Attempts
 from mq_shards.acceptor.engine import FOREVER, Engine, Upcall, protocol_number
 from mq_shards.acceptor.protocol import Broker, Protocol
-from mq_shards.acceptor.protocols.table import PROTOCOLS
+from mq_shards.acceptor.protocols.table import PROTOCOLS, family
 from mq_shards.acceptor.watched import Watched
 from mq_shards.ringbuf import listening
 from mq_shards.ringbuf.calls import SECOND_NS, Asked, Calls
@@ -38,6 +38,8 @@ LOGGED_BYTES: Final = 200
 if TYPE_CHECKING:
     from mq_shards.acceptor.secure import SecureConnections, SecureContexts
 
+NAME_OF: Final = {protocol_number(name): name for name in PROTOCOLS}
+
 log = logging.getLogger(__name__)
 
 
@@ -54,14 +56,10 @@ class AcceptorProcess:
         self._access = Access(self._engine.poke, self._engine.listener, Attempts(self._engine.login_attempts()))
         self._calls = Calls(self._watched, time.monotonic_ns, expected=start["gateway"])
         identity = start["instance"], start["started_wall_ns"], start["index"], start["acceptors"]
-        broker = Broker(*identity, self._calls, control.send, self._watched, self._access)
-        self._protocols: dict[int, Protocol] = {
-            protocol_number(name): protocol(self._engine, protocol.settings_of(settings), broker)
-            for name, protocol in PROTOCOLS.items()
-        }
-        by_name = {protocol.name: protocol for protocol in self._protocols.values()}
-        for protocol in self._protocols.values():
-            protocol.meet(by_name)
+        self._broker = Broker(*identity, self._calls, control.send, self._watched, self._access)
+        self._settings: Mapping[str, Any] = settings
+        self._protocols: dict[int, Protocol] = {}  # those that are spoken, see _protocol()
+        self._has_users = False  # the supervisor has said who may do what
         self._calls.serve("published", self._published)
         self._access.serve(self._calls, self._refused_by_codecs)
         self._tls = settings["tls"]
@@ -75,6 +73,41 @@ class AcceptorProcess:
         self._timed = False
         self._looked_ns = time.monotonic_ns()  # when the engine was last run
         self._touched = True  # upcalls were handled that _expire() may have to follow up after the next run
+        self._speak_those_that_act()
+
+    # --- the protocols ----------------------------------------------------------------------------------------------
+
+    def _protocol(self, number: int) -> Protocol:
+        """Makes the protocol if nobody has needed it yet: each is code to load and memory to hold."""
+        found = self._protocols.get(number)
+        if found is None:
+            self._speak(NAME_OF[number])
+            found = self._protocols[number]
+        return found
+
+    def _speak_those_that_act(self) -> None:
+        for name, protocol in PROTOCOLS.items():
+            if protocol.acts_by_itself(protocol.settings_of(self._settings)):
+                self._protocol(protocol_number(name))
+
+    def _speak(self, name: str) -> None:
+        """Makes the protocol and those of its family, which know each other."""
+        made = {
+            other: protocol.serving_class()(self._engine, protocol.settings_of(self._settings), self._broker)
+            for other, protocol in PROTOCOLS.items()
+            if family(other) == family(name)
+        }
+        self._protocols.update({protocol_number(other): protocol for other, protocol in made.items()})
+        for protocol in made.values():
+            protocol.meet(made)
+        for protocol in made.values():
+            if self._has_users:
+                protocol.users_changed()
+            if self._serving:
+                protocol.serving()
+        self._timed, self._touched = False, True
+
+    # --- the loop ---------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Serves until told to stop. EOFError when the supervisor is gone."""
@@ -190,7 +223,7 @@ class AcceptorProcess:
 
     def _serve(self, upcall: Upcall) -> None:
         """Handles an upcall. An exception fails only its connection, so that a defect costs no other client its own."""
-        protocol = self._protocols[upcall.protocol]
+        protocol = self._protocol(upcall.protocol)
         try:
             if upcall.answer is not None:
                 protocol.answer(upcall.conn, upcall.answer)
@@ -226,7 +259,7 @@ class AcceptorProcess:
         self._timed, self._touched = False, True
 
     def _refused_by_codecs(self) -> dict[str, int]:
-        return {protocol.name: self._engine.refused(number) for number, protocol in self._protocols.items()}
+        return {name: self._engine.refused(protocol_number(name)) for name in PROTOCOLS}
 
     def _published(self, asked: Asked) -> None:
         """Messages were published through the gateway. The body has the topic's name and the messages, each behind its
@@ -249,7 +282,7 @@ class AcceptorProcess:
 
     def _listen(self, message: Message, fd: int) -> None:
         number = protocol_number(message["protocol"])
-        protocol, host, port = self._protocols[number], message["host"], message["port"]
+        protocol, host, port = self._protocol(number), message["host"], message["port"]
         scheme = message.get("scheme", protocol.name)
         otherwise = scheme != protocol.name and not message["secure"]
         protocol.host_name = message.get("name", "")
@@ -276,6 +309,8 @@ class AcceptorProcess:
     def _reload(self, settings: Mapping[str, Any]) -> None:
         """Applies settings that the supervisor has checked. If a file has changed since then and is refused, the
         protocol goes on as before, and no connection is lost."""
+        self._settings = settings
+        self._speak_those_that_act()
         for protocol in self._protocols.values():
             try:
                 protocol.reload(protocol.settings_of(settings))
@@ -296,10 +331,11 @@ class AcceptorProcess:
                     log.debug("worker %d is gone", message["worker"])
                 case "configure":
                     with open(fds[0], "rb", closefd=False) as content:
-                        self._protocols[protocol_number(message["protocol"])].configure(content.read())
+                        self._protocol(protocol_number(message["protocol"])).configure(content.read())
                 case "users":
                     with open(fds[0], "rb", closefd=False) as content:
                         self._access.learn(content.read())
+                    self._has_users = True
                     for protocol in self._protocols.values():
                         protocol.users_changed()
                 case "listen":
@@ -318,7 +354,7 @@ class AcceptorProcess:
                 case "lame-duck":
                     self._send_clients_away()
                 case "shared":
-                    self._protocols[protocol_number(message["protocol"])].shared(message["what"], message["message"])
+                    self._protocol(protocol_number(message["protocol"])).shared(message["what"], message["message"])
                     self._control.send({"did": "obeyed", "number": message["number"]})
                 case "calls":
                     self._calls.attach(socket.socket(fileno=fds.pop()))
@@ -326,7 +362,7 @@ class AcceptorProcess:
                     self._calls.due(int(message["delay_s"] * SECOND_NS))
                 case "handover":
                     handover = Handover(socket.socket(fileno=fds.pop()))
-                    self._protocols[protocol_number(message["protocol"])].hand_over_by(handover)
+                    self._protocol(protocol_number(message["protocol"])).hand_over_by(handover)
                 case "go":
                     for protocol in self._protocols.values():
                         protocol.serving()

@@ -149,9 +149,20 @@ class Protocol(ABC):
         return ()
 
     @classmethod
+    def acts_by_itself(cls, settings: Settings) -> bool:
+        """Whether there is something to do with these options of its section where nothing listens for its clients."""
+        return False
+
+    @classmethod
     def shards(cls, settings: Settings) -> int | None:
         """The number of shards that these options require; None: any number."""
         return None
+
+    @classmethod
+    def serving_class(cls) -> type[Protocol]:
+        """The class that acceptors serve it with. One that is much code is in a module of its own, which is not loaded
+        where nobody speaks the protocol."""
+        return cls
 
     def __init__(self, engine: Engine, settings: Settings, broker: Broker) -> None:
         """`settings`: the protocol's own section. A subclass passes on to the codec what that must know of them."""

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import gc
 import logging
 import os
 import selectors
@@ -37,6 +38,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from mq_shards.acceptor.protocols.table import PROTOCOLS
 from mq_shards.gateway import services
 from mq_shards.ringbuf import board
 from mq_shards.ringbuf.control import Control, ControlError, Message
@@ -116,7 +118,8 @@ class Supervisor:
             try:
                 self._prepare(stack)
                 self._notifier.status("recovering")
-                preload(self._processes.all)
+                preload(self._processes.all, self._spoken())
+                gc.enable()
                 for worker in self._processes.workers:
                     self._starter.start(worker, self._options)
                 while self._stage is not Stage.STOPPED:
@@ -351,6 +354,11 @@ class Supervisor:
             self._notifier.stopping(f"stopping, waiting for {titles}")
 
     # --- time and signals -------------------------------------------------------------------------------------------
+
+    def _spoken(self) -> list[Callable[[], object]]:
+        """What loads the modules that acceptors need of each protocol."""
+        names = {*(address.spoken for address in self._resources.addresses), *self._options.contents}
+        return [PROTOCOLS[name].serving_class for name in sorted(names & PROTOCOLS.keys())]
 
     def _wait_s(self) -> float | None:
         times: list[float | None] = []

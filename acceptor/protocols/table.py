@@ -28,6 +28,11 @@ def _module(name: str) -> ModuleType:
     return importlib.import_module(f"mq_shards.acceptor.protocols.{name.partition('_')[0]}.{name}")
 
 
+def family(name: str) -> str:
+    """Protocols of one family are one system's, and know each other: nats of nats, nats-route and nats-leaf."""
+    return name.partition("-")[0]
+
+
 PROTOCOLS: Final[Mapping[str, type[Protocol]]] = {
     protocol.name: protocol
     for protocol in (_module(name).PROTOCOL for name in NAMES)

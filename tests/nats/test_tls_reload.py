@@ -14,8 +14,8 @@ import pytest
 from mq_shards.acceptor import engine as engines
 from mq_shards.acceptor.engine import Engine, protocol_number
 from mq_shards.acceptor.protocol import Broker, Protocol
-from mq_shards.acceptor.protocols.nats.nats import Nats
 from mq_shards.acceptor.protocols.nats.nats_leaf import NatsLeaf
+from mq_shards.acceptor.protocols.nats.serving import NatsServing
 from mq_shards.csrc._core import lib
 from mq_shards.supervisor.options.options import parse
 
@@ -56,8 +56,8 @@ def test_who_comes_is_encrypted_still(engine: Engine, name: str, tmp_path: Path)
     shutil.copy(made.server.key, key)
     prefix = "nats.leaf-" if name == "nats-leaf" else "nats."
     sets = [f"--set={prefix}tls-cert-file={cert}", f"--set={prefix}tls-key-file={key}"]
-    settings = Nats.settings_of(parse(["--memory", *sets]).settings)
-    nats = Nats(engine, settings, Broker("0" * 16, 0))
+    settings = NatsServing.settings_of(parse(["--memory", *sets]).settings)
+    nats = NatsServing(engine, settings, Broker("0" * 16, 0))
     leaf = NatsLeaf(engine, settings, Broker("0" * 16, 0))
     leaf.meet({"nats": nats})
     leaf.listening("127.0.0.1", 7422)

@@ -12,6 +12,7 @@ from pathlib import Path
 import greenstalk
 import pytest
 
+from tests import servers
 from tests.nsq import wire as nsq
 from tests.pulsar.servers import PulsarServer, running
 from tests.pulsar.test_batches import COMPRESSIONS, send_batch
@@ -251,3 +252,15 @@ def test_what_was_deleted_of_batches_stays_so_over_kills_and_compaction(tmp_path
                 pass
             assert moved > 0
             assert {job.body.rstrip(b"-") for job in take_all(tube)} == left
+
+
+@pytest.mark.parametrize("how", ["none", "zstd"])
+def test_those_that_are_there_are_jobs_where_pulsar_is_not_spoken_any_more(tmp_path: Path, how: str) -> None:
+    with running(data_dir=tmp_path) as server, Wire(server.port) as wire, client(server, "old"):
+        wire.connect().producer("old")
+        send_batch(wire, b"first", b"second", how=how)
+    with (
+        servers.running(servers.SINGLE, data_dir=tmp_path) as of_jobs,
+        greenstalk.Client(("127.0.0.1", of_jobs.port), encoding=None, watch="old") as tube,
+    ):
+        assert [tube.reserve(timeout=30).body for _ in range(2)] == [b"first", b"second"]

@@ -12,7 +12,7 @@ from mq_shards.acceptor.engine import FOREVER, Engine, protocol_number
 from mq_shards.acceptor.protocol import Broker
 from mq_shards.acceptor.protocols.pulsar.clients import Client, Consumer, Producer
 from mq_shards.acceptor.protocols.pulsar.names import topic_name
-from mq_shards.acceptor.protocols.pulsar.pulsar import Pulsar
+from mq_shards.acceptor.protocols.pulsar.serving import PulsarServing
 from mq_shards.csrc._core import lib
 from mq_shards.csrc.structs import packed
 from mq_shards.supervisor.options.options import default_settings
@@ -69,7 +69,7 @@ def test_an_acceptor_may_end_while_a_connection_is_being_forgotten(engine: Engin
 
 
 def test_python_forgets_a_client_in_pieces(engine: Engine) -> None:
-    pulsar = Pulsar(engine, default_settings()["pulsar"], Broker("0123456789abcdef", 0))
+    pulsar = PulsarServing(engine, default_settings()["pulsar"], Broker("0123456789abcdef", 0))
     topic, client = topic_name("t"), Client(7)
     for n in range(MANY):
         client.producers[n] = Producer(n, f"p{n}", topic, 0, n + 1)

@@ -31,13 +31,13 @@ from mq_shards.acceptor.protocols.nats.leaf_compression import Compression
 from mq_shards.acceptor.protocols.nats.leaf_options import JETSTREAM, RESERVED_CLUSTER
 from mq_shards.acceptor.protocols.nats.loops import loop_of
 from mq_shards.acceptor.protocols.nats.monitor import Known, certificates_row, tls_row
-from mq_shards.acceptor.protocols.nats.nats import Nats
 from mq_shards.acceptor.protocols.nats.reasons import CLIENT_CLOSED, KICKED, OLD_VERSION, TLS_HANDSHAKE, leaf_reason
 from mq_shards.acceptor.protocols.nats.remotes import HubTls, HubUrl, Remote, RemoteError, Servers, read
 from mq_shards.acceptor.protocols.nats.route_compression import NOT_SUPPORTED
 from mq_shards.acceptor.protocols.nats.route_figures import figures_of
 from mq_shards.acceptor.protocols.nats.route_info import SERVER_PROTOCOL, Info
 from mq_shards.acceptor.protocols.nats.routing import HEADERS, TRACES
+from mq_shards.acceptor.protocols.nats.serving import NatsServing
 from mq_shards.acceptor.protocols.nats.user_info import asker
 from mq_shards.acceptor.protocols.nats.websocket_upgrade import FRAME_BYTES
 from mq_shards.acceptor.protocols.nats.who import Limits, Permissions, User
@@ -109,7 +109,7 @@ class Hubs:
         engine: Engine,
         settings: Settings,
         broker: Broker,
-        nats: Nats,
+        nats: NatsServing,
         leaves: Callable[[], Collection[tuple[str, str]]],
     ) -> None:
         """`leaves` returns the accounts and clusters of this server's leaf nodes."""

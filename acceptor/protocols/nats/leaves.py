@@ -42,12 +42,12 @@ from mq_shards.acceptor.protocols.nats.leaf_options import (
 from mq_shards.acceptor.protocols.nats.leaf_users import LeafUsers
 from mq_shards.acceptor.protocols.nats.loops import loop_of
 from mq_shards.acceptor.protocols.nats.monitor import Known, certificates_row, tls_row
-from mq_shards.acceptor.protocols.nats.nats import NONCE_BYTES, Nats
 from mq_shards.acceptor.protocols.nats.reasons import CLIENT_CLOSED, KICKED, OLD_VERSION, VIOLATION, leaf_reason
 from mq_shards.acceptor.protocols.nats.route_compression import NOT_SUPPORTED, is_negotiated, mode_of, thresholds_of
 from mq_shards.acceptor.protocols.nats.route_figures import figures_of
 from mq_shards.acceptor.protocols.nats.route_info import SERVER_PROTOCOL, Info
 from mq_shards.acceptor.protocols.nats.routing import HEADERS, TRACES
+from mq_shards.acceptor.protocols.nats.serving import NONCE_BYTES, NatsServing
 from mq_shards.acceptor.protocols.nats.user_info import asker
 from mq_shards.acceptor.protocols.nats.websocket_upgrade import FRAME_BYTES
 from mq_shards.acceptor.protocols.nats.who import Limits, Permissions, User
@@ -97,8 +97,8 @@ class Leaf:
 
 class Leaves:
     def __init__(
-        self, engine: Engine, settings: Settings, broker: Broker, nats: Nats, hub_accounts: Callable[[], list[str]],
-        host: str, port: int,
+        self, engine: Engine, settings: Settings, broker: Broker, nats: NatsServing,
+        hub_accounts: Callable[[], list[str]], host: str, port: int,
     ) -> None:  # fmt: skip
         """`host` and `port`: where leaf nodes connect. `hub_accounts` returns the accounts of connected hubs, which an
         account's limit of leaf nodes includes."""

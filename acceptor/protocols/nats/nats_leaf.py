@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mq_shards.acceptor.protocols.nats.hubs import Hubs
     from mq_shards.acceptor.protocols.nats.leaf_door import LeafDoor
     from mq_shards.acceptor.protocols.nats.leaves import Leaves
-    from mq_shards.acceptor.protocols.nats.nats import Nats
+    from mq_shards.acceptor.protocols.nats.serving import NatsServing
     from mq_shards.acceptor.upgrade import Upgrades
     from mq_shards.ringbuf.handover import Handover
 
@@ -49,18 +49,22 @@ class NatsLeaf(Protocol):
     def leads_to_topics(cls, settings: Settings) -> bool:
         return bool(settings["topics"])
 
+    @classmethod
+    def acts_by_itself(cls, settings: Settings) -> bool:
+        return bool(settings["leaf-remotes"])
+
     _leaves: Leaves | None = None
     _hubs: Hubs | None = None
-    _nats: Nats | None = None
+    _nats: NatsServing | None = None
     _is_serving = False
     _to_first: Handover | None = None
     _from_others: tuple[Handover, ...] = ()
 
     def meet(self, others: Mapping[str, Protocol]) -> None:
-        from mq_shards.acceptor.protocols.nats.nats import Nats
+        from mq_shards.acceptor.protocols.nats.serving import NatsServing
 
         found = others.get("nats")
-        self._nats = found if isinstance(found, Nats) else None
+        self._nats = found if isinstance(found, NatsServing) else None
         if self._nats is not None:
             self._nats.leaf_door = self.door
 

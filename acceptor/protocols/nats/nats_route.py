@@ -42,11 +42,11 @@ class NatsRoute(Protocol):
     def listening(self, host: str, port: int) -> None:
         if self._routing is not None:
             return  # one address is enough for other servers
-        from mq_shards.acceptor.protocols.nats.nats import Nats
         from mq_shards.acceptor.protocols.nats.routing import Routing
+        from mq_shards.acceptor.protocols.nats.serving import NatsServing
 
         found = self._others.get("nats")
-        nats = found if isinstance(found, Nats) else None
+        nats = found if isinstance(found, NatsServing) else None
         self._routing = Routing(self._engine, self._settings, self._broker, nats, host, port, self.refuse_login)
 
     def routes(self) -> list[dict[str, Any]]:

@@ -34,12 +34,12 @@ from mq_shards.acceptor.protocols.nats.cluster import Cluster, Route
 from mq_shards.acceptor.protocols.nats.cluster_options import RouteUrl, advertised, route_url
 from mq_shards.acceptor.protocols.nats.dial import Dialer, Wish, is_ours
 from mq_shards.acceptor.protocols.nats.gossip import Gossip
-from mq_shards.acceptor.protocols.nats.nats import Nats
 from mq_shards.acceptor.protocols.nats.reasons import VIOLATION
 from mq_shards.acceptor.protocols.nats.route_compression import is_negotiated, mode_of
 from mq_shards.acceptor.protocols.nats.route_figures import figures_of
 from mq_shards.acceptor.protocols.nats.route_info import Info, Own, read_connect
 from mq_shards.acceptor.protocols.nats.route_negotiation import Negotiation
+from mq_shards.acceptor.protocols.nats.serving import NatsServing
 from mq_shards.acceptor.remarks import Remarks
 from mq_shards.acceptor.upgrade import Upgrades
 
@@ -74,7 +74,7 @@ class WrongLoginError(RouteError):
 
 class Routing:
     def __init__(
-        self, engine: Engine, settings: Settings, broker: Broker, nats: Nats | None, host: str, port: int,
+        self, engine: Engine, settings: Settings, broker: Broker, nats: NatsServing | None, host: str, port: int,
         refuse: Callable[[str, str, Callable[[], None]], None],
     ) -> None:  # fmt: skip
         """`host` and `port`: where other servers connect. `refuse`, given the address and the name of a wrong login,

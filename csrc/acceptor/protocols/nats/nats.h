@@ -1,5 +1,5 @@
 /* The NATS client protocol: PUB, HPUB, SUB, UNSUB, PING, PONG and output to clients. CONNECT, INFO, accounts and users
- * are handled by Python (acceptor/protocols/nats/nats.py).
+ * are handled by Python (acceptor/protocols/nats/serving.py).
  *
  *   nats.c                 parses lines and handles commands
  *   nats_subscription.c    a connection's subscriptions, by their names (sids)

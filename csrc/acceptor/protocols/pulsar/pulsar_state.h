@@ -1,5 +1,5 @@
 /* Pulsar's binary protocol: handles SEND, FLOW, ACK, REDELIVER, PING and PONG, and what workers answer and push. Python
- * handles all other commands (acceptor/protocols/pulsar/pulsar.py), and all that is done once for a producer or
+ * handles all other commands (acceptor/protocols/pulsar/serving.py), and all that is done once for a producer or
  * consumer.
  *
  *   pulsar.c            parses frames and dispatches commands; the life of a connection; Python's calls about it
