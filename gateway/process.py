@@ -39,7 +39,7 @@ from mq_shards.gateway.workers import Workers
 from mq_shards.ringbuf.control import STDERR, Control, Message
 from mq_shards.ringbuf.handover import Handover
 from mq_shards.shards.checksum import crc32c
-from mq_shards.shards.store import read_meta
+from mq_shards.shards.meta import read_meta
 
 Told: TypeAlias = list[tuple[Message, list[int]]]
 

@@ -18,12 +18,13 @@ from typing import Final
 
 import numpy as np
 from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
+from mq_shards.shards.paths import segment_name, shard_path
 from mq_shards.shards.reader import index_file
 from mq_shards.shards.reader.scan import Columns
 from mq_shards.shards.reader.segment import Known, Segment
 from mq_shards.shards.reader.shard import ShardView
 from mq_shards.shards.reader.stretches import build
-from mq_shards.shards.store import Header, encode_header, segment_name, shard_path
+from mq_shards.shards.segment_header import Header, encode_header
 
 SEGMENT_BYTES: Final = 64 << 20
 MESSAGES: Final = 1000  # messages in a stretch

@@ -33,22 +33,12 @@ from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.last_run import NAME as LAST_RUN
 from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
 from mq_shards.shards.manifest import Manifest, ManifestError
+from mq_shards.shards.meta import Meta, read_meta
+from mq_shards.shards.paths import LOCK, SEGMENT_NAME, SHARD_NAME, segment_name, shard_path
 from mq_shards.shards.reader.scan import Columns, FileScan, find_whole
-from mq_shards.shards.store import (
-    LOCK,
-    SEGMENT_NAME,
-    SHARD_NAME,
-    Header,
-    Meta,
-    StoreError,
-    decode_header,
-    explained,
-    is_header,
-    read_meta,
-    segment_name,
-    shard_path,
-    waits,
-)
+from mq_shards.shards.segment_header import Header, decode_header, is_header
+from mq_shards.shards.store import waits
+from mq_shards.shards.store_error import StoreError, explained
 
 VERSION: Final = 1
 CONTENTS: Final = "backup.json"

@@ -19,8 +19,10 @@ from mq_shards.ringbuf.control import Control, ControlError
 from mq_shards.shards import durable
 from mq_shards.shards.hold import HOLD_S, address_of, user_of
 from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
+from mq_shards.shards.paths import LOCK, segment_name
 from mq_shards.shards.reader.scan import Columns, FileScan
-from mq_shards.shards.store import LOCK, StoreError, segment_name, waits
+from mq_shards.shards.store import waits
+from mq_shards.shards.store_error import StoreError
 
 ROUND_S: Final = 0.01  # short enough
 ROUNDS: Final = 10

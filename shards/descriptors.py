@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from mq_shards.shards.store import StoreError
+from mq_shards.shards.store_error import StoreError
 
 OF_A_SEGMENT: Final = 2  # its log, and the copies of its names
 NEEDED_OF_A_SHARD: Final = 2  # a segment in memory, and the next one

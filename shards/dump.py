@@ -27,17 +27,11 @@ from mq_shards.shards.layout import (
     record_crc_begun,
 )
 from mq_shards.shards.manifest import NAME as MANIFEST
-from mq_shards.shards.store import (
-    SEGMENT_NAME,
-    SHARD_NAME,
-    StoreError,
-    decode_header,
-    explained,
-    first_not_zero,
-    read_meta,
-    shard_path,
-    waits,
-)
+from mq_shards.shards.meta import read_meta
+from mq_shards.shards.paths import SEGMENT_NAME, SHARD_NAME, shard_path
+from mq_shards.shards.segment_header import decode_header, first_not_zero
+from mq_shards.shards.store import waits
+from mq_shards.shards.store_error import StoreError, explained
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,9 +36,7 @@ class Errands:
         exception ends the worker."""
         self._ask(self._others, errand, then, errors)
 
-    def run_first(
-        self, errand: Callable[[], T], then: Callable[[T | OSError], None], *errors: type[Exception]
-    ) -> None:
+    def run_first(self, errand: Callable[[], T], then: Callable[[T | OSError], None], *errors: type[Exception]) -> None:
         self._ask(self._first, errand, then, errors)
 
     def _ask(

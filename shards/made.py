@@ -7,7 +7,8 @@ import os
 from typing import Any, NamedTuple
 
 from mq_shards.csrc._core import lib
-from mq_shards.shards.store import SegmentStore, StoreError
+from mq_shards.shards.store import SegmentStore
+from mq_shards.shards.store_error import StoreError
 
 log = logging.getLogger(__name__)
 

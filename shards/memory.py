@@ -6,7 +6,9 @@ import os
 from collections.abc import Callable, Mapping
 
 from mq_shards.shards.descriptors import Share
-from mq_shards.shards.store import Recovered, StoreError, explained, segment_name, waits
+from mq_shards.shards.paths import segment_name
+from mq_shards.shards.store import Recovered, waits
+from mq_shards.shards.store_error import StoreError, explained
 
 
 class MemoryStore:

@@ -13,8 +13,10 @@ from mq_shards.csrc._core import ffi, lib
 from mq_shards.ringbuf.control import Message
 from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
 from mq_shards.shards.made import keep_copies, with_copies
+from mq_shards.shards.paths import segment_name
+from mq_shards.shards.segment_header import WHAT_TO_DO, decode_version
 from mq_shards.shards.shard_files import ShardFiles
-from mq_shards.shards.store import WHAT_TO_DO, StoreError, decode_version, segment_name
+from mq_shards.shards.store_error import StoreError
 
 log = logging.getLogger(__name__)
 

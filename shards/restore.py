@@ -11,7 +11,9 @@ from mq_shards.shards import durable
 from mq_shards.shards.backup import PIECE_BYTES, Backup, File
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.manifest import Manifest
-from mq_shards.shards.store import META, SEGMENT_NAME, Meta, StoreError, explained, shard_path
+from mq_shards.shards.meta import Meta
+from mq_shards.shards.paths import META, SEGMENT_NAME, shard_path
+from mq_shards.shards.store_error import StoreError, explained
 
 MAKING: Final = ".restoring"
 

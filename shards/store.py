@@ -1,9 +1,4 @@
-"""Where segments live: a data directory (or memory, see shards/memory.py).
-
-    DIR/meta.json                       {"version": 1, "shards": 64, "id": "..."}; written once
-    DIR/lock                            locked by the broker that uses the directory
-    DIR/shard-0007/0000000001.log       segments of shard 7; the layout of one is in csrc/log/log.h
-    DIR/shard-0007/0000000001.names     copies of the names in it; csrc/log/copies.h
+"""The segments of a shard in a data directory (or in memory, see shards/memory.py).
 
 This module creates, opens and removes files. Their content belongs to the C core, except for a segment's header. Every
 error is a StoreError of one line. As a command, the module shows records (shards/dump.py).
@@ -14,246 +9,51 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import json
 import logging
 import os
-import re
 import stat
 import struct
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
-from mq_shards.csrc._core import lib
-from mq_shards.csrc.structs import packed, struct_in
-from mq_shards.shards import durable, last_run, medium
+from mq_shards.shards import durable, medium
 from mq_shards.shards.aside import is_no_file, put_aside
 from mq_shards.shards.checksum import crc32c
-from mq_shards.shards.layout import RECORD_BYTES, RECORD_CRC_END, SEGMENT_CRC_AT, SEGMENT_HEADER_BYTES, record_crc_begun
+from mq_shards.shards.layout import RECORD_BYTES, RECORD_CRC_END, SEGMENT_HEADER_BYTES, record_crc_begun
 from mq_shards.shards.manifest import NAME as MANIFEST
 from mq_shards.shards.manifest import NEW as MANIFEST_NEW
 from mq_shards.shards.manifest import Manifest, ManifestError
+from mq_shards.shards.meta import Meta
+from mq_shards.shards.paths import (
+    BACK,
+    BESIDE,
+    COPIES_NAME,
+    KNOWN_NAME,
+    META,
+    SEGMENT_NAME,
+    copies_name,
+    segment_name,
+    shard_path,
+)
+from mq_shards.shards.segment_header import Header, decode_header, encode_header, is_header
 from mq_shards.shards.stock import Found, Stock
 from mq_shards.shards.stock import take as take_stock
+from mq_shards.shards.store_error import StoreError, explained
 
-VERSION: Final = 1
-SEGMENT_VERSIONS: Final = range(lib.SEGMENT_OLDEST, lib.SEGMENT_VERSION + 1)
-MAX_SHARDS: Final = 4096
-META: Final = "meta.json"
-META_NEW: Final = "meta.json.new"
-LOCK: Final = "lock"
 # A worker that was just killed may hold its shards' locks for a moment longer.
 SHARD_LOCK_WAIT_S: Final = 5.0
-
-SEGMENT_NAME: Final = re.compile(r"(\d{10})\.log")
-SHARD_NAME: Final = re.compile(r"shard-\d{4}")
-COPIES_NAME: Final = re.compile(r"\d{10}\.names")
-BESIDE: Final = ".beside"  # suffix of a segment that is about to be put back under its own name,
-BACK: Final = ".back"  # and of one that is being put back
-# What a shard's folder may hold: .torn and .odd were put aside, .index is the readers'.
-KNOWN_NAME: Final = re.compile(
-    r"\d{10}\.(log(\.new)?|names|index(\.new)?|torn|odd\d*)|manifest\.(json(\.new)?|(json\.)?odd\d*)"
-)
 
 COPY_HEAD_BYTES: Final = 8  # before each record in a .names file: csrc/log/copies.c
 COPY_MOST: Final = 4096  # more than the copy of any name takes
 
 PIECE_BYTES: Final = 1 << 16
 LARGE_BEFORE_BYTES: Final = 4 * PIECE_BYTES  # less than NAMES_MEANWHILE, csrc/shards/naming.c
-WHAT_TO_DO: Final = "start the release that wrote it, or one that is newer; nothing has been changed"
-
 
 log = logging.getLogger(__name__)
-
-
-class StoreError(Exception):
-    """One line for the operator. `errno` is the operating system's error; 0: it is not one of those."""
-
-    def __init__(self, text: str, number: int = 0) -> None:
-        super().__init__(text)
-        self.errno = number
-
-
-@contextlib.contextmanager
-def explained(what: str) -> Iterator[None]:
-    """Turns an OSError into a StoreError that begins with `what`."""
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(f"{what}: {error.strerror or os.strerror(errno.EIO)}", error.errno or 0) from error
-
-
-def shard_path(directory: Path, shard: int) -> Path:
-    return directory / f"shard-{shard:04d}"
-
-
-def segment_name(segment: int) -> str:
-    return f"{segment:010d}.log"
-
-
-def copies_name(segment: int) -> str:
-    return f"{segment:010d}.names"
-
-
-# --- the data directory ---------------------------------------------------------------------------------------------
-
-
-class Meta(NamedTuple):
-    """What was fixed when the directory was made."""
-
-    shards: int
-    id: str
-    manifests: bool = True  # whether shards have manifests; False: made by a version that had none
-
-    def encode(self) -> bytes:
-        found = {"version": VERSION, "shards": self.shards, "id": self.id, "manifests": self.manifests}
-        return json.dumps(found).encode() + b"\n"
-
-    @staticmethod
-    def decode(path: Path, text: bytes) -> Meta:
-        try:
-            found = json.loads(text)
-            version, shards, identity = found["version"], found["shards"], found["id"]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise StoreError(f"{path} is damaged: it should say version, shards and id") from None
-        if version != VERSION:
-            raise StoreError(f"{path} is of version {version!r}; this program reads version {VERSION}")
-        if type(shards) is not int or not 1 <= shards <= MAX_SHARDS or not isinstance(identity, str):
-            raise StoreError(f"{path} is damaged: {shards!r} shards, id {identity!r}")
-        return Meta(shards, identity, found.get("manifests") is True)
-
-
-def read_meta(path: Path) -> Meta:
-    """Reads meta.json of an existing data directory, without its lock. Raises StoreError."""
-    with explained(f"{path / META} cannot be read"):
-        return Meta.decode(path / META, durable.read(path / META))
-
-
-class DataDirectory:
-    """A data directory that this process has locked. `shards` and `id` are fixed since it was made."""
-
-    def __init__(self, path: Path, meta: Meta, lock: int) -> None:
-        self.path = path
-        self.shards = meta.shards
-        self.id = meta.id
-        self._lock = lock
-
-    @classmethod
-    def open_or_create(
-        cls, path: Path, shards: int | None, default_shards: int = 64, *, begun: bool = False
-    ) -> DataDirectory:
-        """Opens the directory, or makes it with `shards` shards (None: as many as it has, or the default). `begun`:
-        makes each shard with the file of its first segment, so that workers need not sync one after the other.
-
-        Raises StoreError: another broker uses it, it has another number of shards, it holds other files, or the disk
-        refuses.
-        """
-        with explained(f"the data directory {path} cannot be made"):
-            path.mkdir(mode=0o750, parents=True, exist_ok=True)
-        lock = cls._take_lock(path)
-        try:
-            meta = cls._with_manifests(path, cls._meta(path, shards, default_shards, begun=begun))
-        except BaseException:
-            os.close(lock)
-            raise
-        return cls(path, meta, lock)
-
-    def close(self) -> None:
-        """Unlocks the directory for another broker."""
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
-
-    def shard(self, shard: int) -> ShardStore:
-        return ShardStore(self.path, shard)
-
-    @staticmethod
-    def _take_lock(path: Path) -> int:
-        with explained(f"{path / LOCK} cannot be locked"):
-            lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.ftruncate(lock, 0)
-                os.pwrite(lock, b"%d\n" % os.getpid(), 0)
-            except BlockingIOError:
-                owner = os.pread(lock, 20, 0).decode(errors="replace").strip() or "unknown"
-                os.close(lock)
-                raise StoreError(f"the data directory {path} is in use by another broker (pid {owner})") from None
-            except BaseException:
-                os.close(lock)
-                raise
-        return lock
-
-    @classmethod
-    def _meta(cls, path: Path, shards: int | None, default_shards: int, *, begun: bool) -> Meta:
-        with explained(f"{path / META} cannot be read"):
-            try:
-                meta = Meta.decode(path / META, durable.read(path / META))
-            except FileNotFoundError:
-                return cls._create(path, default_shards if shards is None else shards, begun=begun)
-        if shards not in (None, meta.shards):
-            raise StoreError(f"the data directory {path} has {meta.shards} shards, which is fixed, and not {shards}")
-        return meta
-
-    @staticmethod
-    def _with_manifests(path: Path, meta: Meta) -> Meta:
-        """Takes over a directory of a version without manifests: lists the segments that are there now."""
-        if meta.manifests:
-            return meta
-        for shard in range(meta.shards):
-            store = ShardStore(path, shard)
-            try:
-                store.recover()
-            finally:
-                store.close()
-        meta = Meta(meta.shards, meta.id)
-        with explained(f"{path / META} cannot be written"):
-            durable.save(path / META, meta.encode())
-        return meta
-
-    @staticmethod
-    def _create(path: Path, shards: int, *, begun: bool) -> Meta:
-        if not 1 <= shards <= MAX_SHARDS:
-            raise StoreError(f"a data directory has 1 to {MAX_SHARDS} shards, not {shards}")
-        with explained(f"the data directory {path} cannot be made"):
-            for entry in sorted(path.iterdir()):
-                # Left by a crash in the middle of this, or found in a fresh file system.
-                ours = entry.name in (LOCK, META_NEW, last_run.NAME, "lost+found") or (
-                    SHARD_NAME.fullmatch(entry.name)
-                    and entry.is_dir()
-                    and all(_is_new(file) for file in entry.iterdir())
-                )
-                if not ours:
-                    raise StoreError(f"{path} is not a data directory (no {META}) and not empty: it has {entry.name}")
-            meta = Meta(shards, os.urandom(16).hex())
-            folders = [shard_path(path, shard) for shard in range(shards)]
-            for shard, folder in enumerate(folders):
-                folder.mkdir(mode=0o750, exist_ok=True)
-                first = folder / segment_name(1)
-                if begun:
-                    first.touch(0o640)
-                else:
-                    first.unlink(missing_ok=True)
-                Manifest(meta.id, shard, {1: 0} if begun else {}).write(folder)
-            if begun:
-                durable.sync_all([*(folder / MANIFEST for folder in folders), *folders])
-            last_run.write(path)
-            # The directory exists once meta.json does, and is complete then.
-            durable.save(path / META, meta.encode())
-            durable.sync_directory(path.resolve().parent)
-        return meta
-
-
-def _is_new(file: Path) -> bool:
-    status = file.lstat()
-    is_empty = file.name == segment_name(1) and status.st_size == 0
-    return stat.S_ISREG(status.st_mode) and (file.name == MANIFEST or is_empty)
-
-
-# --- the segments of a shard ----------------------------------------------------------------------------------------
 
 
 class Recovered(NamedTuple):
@@ -641,57 +441,6 @@ class ShardStore:
             if listed.pop(segment, None) is not None:
                 self._list_as(listed, [segment])
             self._unlink([segment])
-
-
-# --- a segment's header ---------------------------------------------------------------------------------------------
-
-
-class Header(NamedTuple):
-    """A segment's header."""
-
-    shard: int
-    shards: int
-    segment: int
-    time_ns: int
-    previous_end: int = 0  # where the previous segment ends; 0: there was none
-    missing: int = 0  # for how many missing segments it was put there
-    log_began_ns: int = 0  # wall clock, the same in all segments of a log; 0: not known
-
-
-def decode_version(header: bytes) -> int:
-    """The version in a segment's header, known or not."""
-    return int(struct_in("segment_header", header).version)
-
-
-def is_header(content: bytes) -> bool:
-    """Whether this is an undamaged header, of any version."""
-    header = struct_in("segment_header", content)
-    return bool(header.magic == lib.SEGMENT_MAGIC and header.crc == crc32c(content[:SEGMENT_CRC_AT]))
-
-
-def decode_header(content: bytes) -> Header:
-    if len(content) < SEGMENT_HEADER_BYTES:
-        raise StoreError(f"a segment has a header of {SEGMENT_HEADER_BYTES} bytes, this has {len(content)} in all")
-    header = struct_in("segment_header", content)
-    if header.magic != lib.SEGMENT_MAGIC:
-        raise StoreError("this is not a segment: its header does not begin like one")
-    if header.crc != crc32c(content[:SEGMENT_CRC_AT]):
-        raise StoreError("the segment's header is damaged: its CRC is wrong")
-    if header.version not in SEGMENT_VERSIONS:
-        known = " and ".join(map(str, SEGMENT_VERSIONS))
-        raise StoreError(f"the segment is of version {header.version}, and this release reads {known}: {WHAT_TO_DO}")
-    return Header(*(getattr(header, name) for name in Header._fields))
-
-
-def encode_header(header: Header) -> bytes:
-    fields = {"magic": lib.SEGMENT_MAGIC, "version": lib.SEGMENT_VERSION, **header._asdict()}
-    crc = crc32c(packed("segment_header", **fields)[:SEGMENT_CRC_AT])
-    return packed("segment_header", **fields, crc=crc)
-
-
-def first_not_zero(content: bytes, start: int) -> int:
-    found = re.compile(rb"[^\0]").search(content, start)
-    return found.start() if found else len(content)
 
 
 if __name__ == "__main__":

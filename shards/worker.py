@@ -28,17 +28,13 @@ from mq_shards.shards.hold import hold
 from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
 from mq_shards.shards.made import Made, allocated, keep_copies, make
 from mq_shards.shards.memory import MemoryStore
+from mq_shards.shards.paths import segment_name, shard_path
 from mq_shards.shards.readers import Unread
 from mq_shards.shards.recovery import Recovery
 from mq_shards.shards.retention import Retention, Segment
 from mq_shards.shards.shard_files import ShardFiles
-from mq_shards.shards.store import (
-    SegmentStore,
-    ShardStore,
-    StoreError,
-    segment_name,
-    shard_path,
-)
+from mq_shards.shards.store import SegmentStore, ShardStore
+from mq_shards.shards.store_error import StoreError
 from mq_shards.shards.unread import UnreadSegments, read_head
 
 TICK_NS: Final = 500_000_000

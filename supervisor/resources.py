@@ -15,8 +15,9 @@ from typing import Final
 
 from mq_shards.ringbuf import board, listening
 from mq_shards.shards import last_run
+from mq_shards.shards.data_directory import DataDirectory
 from mq_shards.shards.last_run import LastRun
-from mq_shards.shards.store import DataDirectory, explained
+from mq_shards.shards.store_error import explained
 from mq_shards.supervisor import inherited, privileges, unix_sockets
 from mq_shards.supervisor.barrier import Barrier
 from mq_shards.supervisor.listeners import BACKLOG, Listener, listen_on

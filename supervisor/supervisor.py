@@ -42,7 +42,7 @@ from mq_shards.acceptor.protocols.table import PROTOCOLS
 from mq_shards.gateway import services
 from mq_shards.ringbuf import board
 from mq_shards.ringbuf.control import Control, ControlError, Message
-from mq_shards.shards.store import StoreError
+from mq_shards.shards.store_error import StoreError
 from mq_shards.supervisor import resources, restarts, signals
 from mq_shards.supervisor.announcing import announce, say_recovered
 from mq_shards.supervisor.calls import tell_due

@@ -27,7 +27,8 @@ from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
 from mq_shards.shards.reader.view import DataView
 from mq_shards.shards.restore import restore
-from mq_shards.shards.store import Header, StoreError, decode_header, encode_header
+from mq_shards.shards.segment_header import Header, decode_header, encode_header
+from mq_shards.shards.store_error import StoreError
 
 from tests.nsq.api import channel_stats, post
 from tests.reader.broker import started

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 from mq_shards.csrc._core import lib
+from mq_shards.shards.data_directory import DataDirectory
 from mq_shards.shards.errands import Errands
 from mq_shards.shards.made import Made
+from mq_shards.shards.paths import segment_name
 from mq_shards.shards.shard_files import ShardFiles
-from mq_shards.shards.store import DataDirectory, ShardStore, segment_name
+from mq_shards.shards.store import ShardStore
 from mq_shards.shards.worker import READ_AHEAD_BYTES, Worker
 
 from tests.ready import readable

@@ -12,9 +12,12 @@ from pathlib import Path
 
 import pytest
 from crc32c import crc32c
+from mq_shards.shards.data_directory import DataDirectory
 from mq_shards.shards.dump import Record, decode_segment
 from mq_shards.shards.manifest import Manifest
-from mq_shards.shards.store import DataDirectory, ShardStore, StoreError, decode_header, encode_header
+from mq_shards.shards.segment_header import decode_header, encode_header
+from mq_shards.shards.store import ShardStore
+from mq_shards.shards.store_error import StoreError
 
 from tests.reader.small_disk import small_disk
 from tests.test_store import write_records

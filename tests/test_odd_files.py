@@ -13,11 +13,13 @@ import pytest
 from mq_shards.gateway.pipeline import decisions, message_sections
 from mq_shards.gateway.pipeline.decisions import DamagedError
 from mq_shards.shards import durable, erased, unread
+from mq_shards.shards.data_directory import DataDirectory
 from mq_shards.shards.durable import NotAFileError
 from mq_shards.shards.erased import ErasedError
 from mq_shards.shards.reader import index_file
 from mq_shards.shards.readers import Unread
-from mq_shards.shards.store import DataDirectory, ShardStore, StoreError
+from mq_shards.shards.store import ShardStore
+from mq_shards.shards.store_error import StoreError
 
 from tests.beanstalk.wire import Wire
 from tests.servers import SINGLE, free_port, running, start

@@ -11,21 +11,14 @@ from pathlib import Path
 
 import pytest
 from mq_shards.csrc._core import ffi, lib
+from mq_shards.shards.data_directory import DataDirectory
 from mq_shards.shards.dump import Damage, Record, decode_segment, main
 from mq_shards.shards.layout import RECORD_BYTES
 from mq_shards.shards.memory import MemoryStore
-from mq_shards.shards.store import (
-    DataDirectory,
-    Header,
-    Recovered,
-    SegmentStore,
-    ShardStore,
-    StoreError,
-    decode_header,
-    encode_header,
-    segment_name,
-    shard_path,
-)
+from mq_shards.shards.paths import segment_name, shard_path
+from mq_shards.shards.segment_header import Header, decode_header, encode_header
+from mq_shards.shards.store import Recovered, SegmentStore, ShardStore
+from mq_shards.shards.store_error import StoreError
 
 NOW = 1_700_000_000_000_000_000
 BODIES = [b"one", b"two" * 50, b"", b"four" * 2000]

@@ -17,7 +17,8 @@ import pytest
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.ringbuf import ring
 from mq_shards.shards.dump import Record, decode_segment
-from mq_shards.shards.store import Header, encode_header, waits
+from mq_shards.shards.segment_header import Header, encode_header
+from mq_shards.shards.store import waits
 
 SECOND = 1_000_000_000
 FOREVER = 2**64 - 1

@@ -15,12 +15,12 @@ import numpy.typing as npt
 from mq_shards.shards import durable, medium
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
+from mq_shards.shards.paths import SEGMENT_NAME, segment_name, shard_path
 from mq_shards.shards.reader import index_file
 from mq_shards.shards.reader.scan import MESSAGES, U64, Batch, Columns
 from mq_shards.shards.reader.segment import ALL_OF_TOPIC, Damage, Segment, log_began_ns, previous_end
 from mq_shards.shards.reader.stretches import NOWHERE, Bools, Stretches
 from mq_shards.shards.reader.totals import Totals, totals_of
-from mq_shards.shards.store import SEGMENT_NAME, segment_name, shard_path
 
 # Most stretches of a topic in one segment that are looked at for one answer; the rest is left to the next answer.
 MAX_STRETCHES: Final = 16384

@@ -13,7 +13,7 @@ from typing import Final
 
 from mq_shards.shards import backup as backups
 from mq_shards.shards.restore import restore
-from mq_shards.shards.store import StoreError
+from mq_shards.shards.store_error import StoreError
 from mq_shards.supervisor.terminal.show import counted
 
 FAILED: Final = 1

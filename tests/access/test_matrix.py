@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.erased import Mark, load_segments
-from mq_shards.shards.store import read_meta
+from mq_shards.shards.meta import read_meta
 
 from tests.access import broker as access
 from tests.access.broker import BOSS, CLERK, NOBODY, PEOPLE, SHOP, Guarded, Person, guarded, wire_auth

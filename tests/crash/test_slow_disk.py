@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
-from mq_shards.shards.store import decode_header
+from mq_shards.shards.segment_header import decode_header
 
 from tests.nsq.scenes import play_again_if_late
 from tests.preload import compiled

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from mq_shards.shards.store import segment_name, shard_path
+from mq_shards.shards.paths import segment_name, shard_path
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.nsq.wire import Wire

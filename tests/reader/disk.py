@@ -11,9 +11,9 @@ from pathlib import Path
 import crc32c
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.shards.dump import Damage, Record, decode_segment
+from mq_shards.shards.paths import segment_name, shard_path
 from mq_shards.shards.reader.runs import RUN_HEAD
 from mq_shards.shards.reader.view import DataView
-from mq_shards.shards.store import segment_name, shard_path
 
 from tests.subscriptions import Channels
 from tests.test_worker import OK, SHARDS

@@ -14,8 +14,9 @@ import pytest
 from mq_shards.shards import durable
 from mq_shards.shards import erased as erasures
 from mq_shards.shards.erased import Mark
+from mq_shards.shards.paths import segment_name, shard_path
 from mq_shards.shards.reader.view import DataView
-from mq_shards.shards.store import decode_header, segment_name, shard_path
+from mq_shards.shards.segment_header import decode_header
 
 from tests.nsq.api import post
 from tests.reader.broker import Broker, started

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from mq_shards.shards.store import shard_path
+from mq_shards.shards.paths import shard_path
 
 from tests.beanstalk.wire import Wire
 from tests.nsq.api import post

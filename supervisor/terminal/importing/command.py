@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from mq_shards.shards.store import MAX_SHARDS, StoreError
+from mq_shards.shards.meta import MAX_SHARDS
+from mq_shards.shards.store_error import StoreError
 from mq_shards.supervisor.moving.table import IMPORTS
 from mq_shards.supervisor.moving.translation import DATA_DIR
 from mq_shards.supervisor.terminal.client import ClientError, reason

@@ -19,16 +19,11 @@ from mq_shards.csrc._core import ffi
 from mq_shards.csrc.structs import packed
 from mq_shards.shards import durable
 from mq_shards.shards.checksum import crc32c
+from mq_shards.shards.data_directory import DataDirectory
 from mq_shards.shards.layout import RECORD_BYTES
 from mq_shards.shards.manifest import Manifest
-from mq_shards.shards.store import (
-    META,
-    DataDirectory,
-    Header,
-    encode_header,
-    segment_name,
-    shard_path,
-)
+from mq_shards.shards.paths import META, segment_name, shard_path
+from mq_shards.shards.segment_header import Header, encode_header
 from mq_shards.supervisor.moving.translation import IMPORTED
 
 SEGMENT_BYTES: Final = 64 << 20
