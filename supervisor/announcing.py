@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from mq_shards.ringbuf.control import Message
-from mq_shards.supervisor.options.options import SCHEMES, Listen, Options
+from mq_shards.supervisor.options.listen import SCHEMES, Listen
+from mq_shards.supervisor.options.options import Options
 
 log: Final = logging.getLogger(__name__)
 

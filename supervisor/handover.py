@@ -12,7 +12,7 @@ from typing import Final
 
 from mq_shards.ringbuf.handover import Handover
 from mq_shards.supervisor.child import Child
-from mq_shards.supervisor.options.options import Listen
+from mq_shards.supervisor.options.listen import Listen
 
 
 class Handovers:

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from mq_shards.ringbuf import listening
 from mq_shards.supervisor import inherited, unix_sockets
 from mq_shards.supervisor.inherited import Inherited
-from mq_shards.supervisor.options.options import MAX_LISTENS, Listen
+from mq_shards.supervisor.options.listen import MAX_LISTENS, Listen
 from mq_shards.supervisor.unix_sockets import Access
 
 BACKLOG: Final = 4096

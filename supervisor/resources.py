@@ -21,7 +21,9 @@ from mq_shards.shards.store_error import explained
 from mq_shards.supervisor import inherited, privileges, unix_sockets
 from mq_shards.supervisor.barrier import Barrier
 from mq_shards.supervisor.listeners import BACKLOG, Listener, listen_on
-from mq_shards.supervisor.options.options import DEFAULT_SHARDS, Listen, Options, shards_in_memory, worker_count
+from mq_shards.supervisor.options.defaults import DEFAULT_SHARDS
+from mq_shards.supervisor.options.listen import Listen
+from mq_shards.supervisor.options.options import Options, shards_in_memory, worker_count
 
 log: Final = logging.getLogger(__name__)
 

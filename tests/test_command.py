@@ -13,9 +13,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from mq_shards.acceptor.protocols.table import PROTOCOLS
 from mq_shards.supervisor import VERSION, journal
 from mq_shards.supervisor.command import main
-from mq_shards.supervisor.options.options import PROTOCOLS, SECTIONS
+from mq_shards.supervisor.options.sections import SECTIONS
 
 from tests.servers import ROOT, wait_until
 

@@ -22,7 +22,7 @@ from mq_shards.gateway.http_server import HttpServer, Request
 from mq_shards.ringbuf import listening
 from mq_shards.supervisor import inherited
 from mq_shards.supervisor.listeners import Listener, ListenError, listen_on
-from mq_shards.supervisor.options.options import Listen, parse_listen
+from mq_shards.supervisor.options.listen import Listen, parse_listen
 from mq_shards.supervisor.unix_sockets import Access
 
 from tests.servers import ROOT, free_port, wait_until

@@ -29,7 +29,8 @@ from mq_shards.acceptor.option_kinds import (
     parse_duration,
 )
 from mq_shards.acceptor.protocols.nsq.options import HOST_NODE_ID, node_id
-from mq_shards.supervisor.options.options import Listen, Options, parse, parse_listen, worker_count
+from mq_shards.supervisor.options.listen import Listen, parse_listen
+from mq_shards.supervisor.options.options import Options, parse, worker_count
 from mq_shards.supervisor.options.sections import SECTIONS
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from mq_shards.acceptor.option_kinds import OptionsError, without_secrets
 from mq_shards.acceptor.protocols.nats.nats import Nats
 from mq_shards.supervisor.moving.translation import ANY_ADDRESS, Translation, ignored
-from mq_shards.supervisor.options.options import WILDCARDS
+from mq_shards.supervisor.options.listen import WILDCARDS
 
 CLIENTS: Final = "nats"
 ROUTES: Final = "nats-route"

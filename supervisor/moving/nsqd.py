@@ -12,7 +12,7 @@ from mq_shards.acceptor import named_files
 from mq_shards.acceptor.option_kinds import Duration, Flag, Number, OptionsError, TextList
 from mq_shards.acceptor.protocols.nsq.options import INSTEAD, OPTIONS
 from mq_shards.supervisor.moving.translation import ANY_ADDRESS, Translation, port_of
-from mq_shards.supervisor.options.options import WILDCARDS
+from mq_shards.supervisor.options.listen import WILDCARDS
 
 # Flags that need no value, as Go has them.
 BOOLEAN: Final = ("tls-required", "verbose", "version", "help", "h", "worker-id")

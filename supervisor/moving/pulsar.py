@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from mq_shards.acceptor.option_kinds import OptionsError
 from mq_shards.supervisor.moving import properties
 from mq_shards.supervisor.moving.translation import ANY_ADDRESS, Translation, checked, ignored
-from mq_shards.supervisor.options.options import WILDCARDS
+from mq_shards.supervisor.options.listen import WILDCARDS
 
 HELP: Final = """\
 Usage: mq-shards as pulsar standalone [options of Pulsar 4.0's standalone] [-- options of mq-shards]

@@ -16,7 +16,7 @@ from mq_shards.gateway.services import SERVICES
 from mq_shards.supervisor.options.schemes import SECURE
 
 if TYPE_CHECKING:
-    from mq_shards.supervisor.options.options import Listen
+    from mq_shards.supervisor.options.listen import Listen
 
 ADMINISTRATION: Final = "http"  # the service that may do everything
 
