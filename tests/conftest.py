@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +37,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("long"):
                 item.add_marker(skip)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests are objects that stay: the collector need not look at them again and again."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", params=shapes(*SHAPES))
