@@ -45,6 +45,12 @@ class Nats(Guarding):
         return nats_files.write(settings, listening)
 
     @classmethod
+    def asks_gateway(cls, content: bytes) -> bool:
+        from mq_shards.acceptor.protocols.nats.system import has_users
+
+        return has_users(content)
+
+    @classmethod
     def serving_class(cls) -> type[Protocol]:
         from mq_shards.acceptor.protocols.nats.serving import NatsServing
 

@@ -297,12 +297,6 @@ class NatsServing(Nats):
 
     # --- the system account -----------------------------------------------------------------------------------------
 
-    @classmethod
-    def asks_gateway(cls, content: bytes) -> bool:
-        from mq_shards.acceptor.protocols.nats.system import has_users
-
-        return has_users(content)
-
     def _set_system(self) -> None:
         """Starts the server's own client in the system account, once that may have users."""
         broker = self._broker
