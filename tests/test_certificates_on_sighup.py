@@ -376,7 +376,7 @@ def test_an_authority_that_is_replaced_lets_nobody_in_any_more(tmp_path: Path) -
     ["cert=/a", "key=/a", "cert=/a&key=", "cert=/a&key=/b&cert=/a", "cert=/a&key=/b&more=1", "user=&cert=/a&key=/b"],
 )
 def test_what_stands_behind_an_address_is_said_whole(behind: str) -> None:
-    with pytest.raises(OptionsError, match=r"stands \?user=NAME, \?cert=FILE&key=FILE or nothing"):
+    with pytest.raises(OptionsError, match=r"stands \?user=NAME, \?both, \?cert=FILE&key=FILE or nothing"):
         parse(["--listen", f"https://127.0.0.1:0?{behind}"])
 
 

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 from mq_shards.supervisor.terminal.columns import columns
@@ -22,12 +23,13 @@ pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="there is n
 
 
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*[34][0-7](?:;\d+)*m")
+TALL: Final = 300  # lines: other tests' topics are shown too
 
 
 class Terminal:
-    def __init__(self, own: Path, command: str) -> None:
+    def __init__(self, own: Path, command: str, *, height: int = 30) -> None:
         self._socket = str(own / "tmux")
-        self._run("new-session", "-d", "-x", "110", "-y", "30", f"{command}; echo ended $?; sleep 60")
+        self._run("new-session", "-d", "-x", "110", "-y", str(height), f"{command}; echo ended $?; sleep 60")
 
     def _run(self, *arguments: str) -> str:
         command = ["tmux", "-S", self._socket, "-f", "/dev/null", *arguments]
@@ -112,7 +114,7 @@ def test_on_a_terminal_that_cannot_draw_it_writes_and_ends(
     broker: Broker, at: dict[str, str], tmp_path: Path, term: str
 ) -> None:
     broker.publish(("top.one", b"x"))
-    terminal = Terminal(tmp_path, f"TERM={term} LANG=C.UTF-8 {shlex.join([*MQ, 'top', at['http']])}")
+    terminal = Terminal(tmp_path, f"TERM={term} LANG=C.UTF-8 {shlex.join([*MQ, 'top', at['http']])}", height=TALL)
     try:
         terminal.sees("ended 0")
         assert "PUBLISHED" in terminal.text()
@@ -125,6 +127,9 @@ def test_where_the_locale_is_ascii_only_it_draws_with_that(broker: Broker, at: d
     only = "LC_ALL=POSIX PYTHONUTF8=0 PYTHONCOERCECLOCALE=0"
     terminal = Terminal(tmp_path, f"{only} TERM=xterm-256color {shlex.join([*MQ, 'top', at['http']])}")
     try:
+        terminal.sees("TOPIC")
+        terminal.press("/")
+        terminal.press(*".ascii", "Enter")
         terminal.sees("?.ascii")
         terminal.press("q")
         terminal.sees("ended 0")
@@ -155,7 +160,7 @@ def test_wide_characters_and_marks_move_no_column(broker: Broker, at: dict[str, 
         terminal.sees("plain.w")
         terminal.press("/")
         terminal.press(".", "w", "Enter")
-        wait_until(lambda: f"of {len(names)}" in terminal.text(), "only these are shown")
+        wait_until(lambda: f"of {len(names)} " in terminal.text(), "only these are shown")
         before = [line.rpartition(" 7 ")[0] for line in terminal.text().splitlines() if " 7 " in line]
         assert len(before) == len(names), terminal.text()
         assert len({columns(text) for text in before}) == 1, before
