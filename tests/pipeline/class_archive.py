@@ -1,6 +1,6 @@
 """An archive of the classes that Spark loads, as the JVM maps them: `python -m tests.pipeline.class_archive` makes it.
 
-The tests start some forty JVMs, and each would spend four of its first eight seconds unpacking and checking the same
+The long tests start dozens of JVMs, and each would spend four of its first eight seconds unpacking and checking the same
 classes. One that finds the archive does not fit (another Java, another Spark) does without.
 """
 
