@@ -1,7 +1,7 @@
 """An archive of the classes that Spark loads, as the JVM maps them: `python -m tests.pipeline.class_archive` makes it.
 
-The long tests start dozens of JVMs, and each would spend four of its first eight seconds unpacking and checking the same
-classes. One that finds the archive does not fit (another Java, another Spark) does without.
+The long tests start dozens of JVMs, and each would spend four of its first eight seconds unpacking and checking the
+same classes. One that finds the archive does not fit (another Java, another Spark) does without.
 """
 
 from __future__ import annotations
