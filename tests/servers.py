@@ -10,8 +10,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -21,8 +19,9 @@ from pathlib import Path
 import pytest
 
 from perf.ports import free_port as free_port
+from tests.starting import ROOT as ROOT
+from tests.starting import Process, begin
 
-ROOT = Path(__file__).resolve().parent.parent
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
 NAMED_SECONDS = 5.0  # a process that has begun has its supervisor's name at first
@@ -68,7 +67,7 @@ class Server:
 
     shape: Shape
     port: int
-    process: subprocess.Popen[bytes]
+    process: Process
     stderr: Path
     owned: list[Path] = field(default_factory=list)
 
@@ -160,12 +159,12 @@ def start(
     max_job_bytes: int | None = None,
     options: Sequence[str] = (),
     env: dict[str, str] | None = None,
+    as_program: bool = False,
 ) -> Server:
     """Starts a broker and waits until it answers. Without `data_dir` it keeps everything in memory."""
     port = free_port()
     if shape.is_shards:
-        command = [sys.executable, "-m", "mq_shards.supervisor.command"]
-        command += ["--listen", f"beanstalk://127.0.0.1:{port}", *shape.options]
+        command = ["--listen", f"beanstalk://127.0.0.1:{port}", *shape.options]
         command += ["--memory"] if data_dir is None else ["--data-dir", str(data_dir)]
         command += [] if max_job_bytes is None else ["--set", f"beanstalk.max-job-size={max_job_bytes}"]
     else:
@@ -175,10 +174,7 @@ def start(
     own = Path(tempfile.mkdtemp(prefix="broker-"))
     stderr = own / "stderr"
     with stderr.open("wb") as sink:
-        process = subprocess.Popen(
-            [*command, *options], stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, cwd=ROOT,
-            env={**os.environ, **(env or {})}, start_new_session=True,
-        )  # fmt: skip
+        process = begin([*command, *options], sink, env=env, is_ours=shape.is_shards, as_program=as_program)
     server = Server(shape, port, process, stderr, [own])
     try:
         wait_for_answer(server, b"peek-ready\r\n")
@@ -211,8 +207,11 @@ def running(
     max_job_bytes: int | None = None,
     options: Sequence[str] = (),
     env: dict[str, str] | None = None,
+    as_program: bool = False,
 ) -> Iterator[Server]:
-    server = start(shape, data_dir=data_dir, max_job_bytes=max_job_bytes, options=options, env=env)
+    server = start(
+        shape, data_dir=data_dir, max_job_bytes=max_job_bytes, options=options, env=env, as_program=as_program
+    )
     try:
         yield server
     finally:

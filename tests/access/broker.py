@@ -9,8 +9,6 @@ import http.client
 import json
 import logging
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -27,6 +25,7 @@ from tests import servers
 from tests.nsq import frames
 from tests.nsq.wire import Wire
 from tests.servers import Server, Shape, free_port
+from tests.starting import begin
 
 HOST: Final = "127.0.0.1"
 SHAPE: Final = Shape("shards-2", "mq-shards", ("--workers", "2", "--acceptors", "2"))
@@ -129,12 +128,11 @@ def guarded(place: Path, people: Sequence[Person] = PEOPLE, *more: str, memory: 
 
 @contextlib.contextmanager
 def running(place: Path, options: Sequence[str], ports: Mapping[str, int], *, memory: bool) -> Iterator[Server]:
-    command = [sys.executable, "-m", "mq_shards.supervisor.command", *SHAPE.options, *options]
+    command = [*SHAPE.options, *options]
     command += ["--memory"] if memory else [f"--data-dir={place / 'data'}"]
     said = place / "stderr"
     with said.open("wb") as sink:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, cwd=servers.ROOT,
-                                   start_new_session=True)  # fmt: skip
+        process = begin(command, sink)
     server = Server(SHAPE, 0, process, said)
     try:
         servers.wait_until(lambda: "listening on" in server.said() or process.poll() is not None, "it serves", 60)

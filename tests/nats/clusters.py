@@ -8,7 +8,6 @@ import shutil
 import signal as signals
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,7 @@ import pytest
 from tests.nats.servers import nats_server
 from tests.nats.wire import TIMEOUT_S, Wire
 from tests.servers import ROOT, START_SECONDS, STOP_SECONDS, children, free_port
+from tests.starting import Process, begin
 
 OLD = ROOT / "build" / "nats" / "2.9.25" / "nats-server"
 # The kinds: ours with so many acceptors, and real ones.
@@ -66,7 +66,7 @@ class Member:
     options: Sequence[str] = ()  # of ours, on the command line
     port: int = field(default_factory=free_port)
     route_port: int = field(default_factory=free_port)
-    process: subprocess.Popen[bytes] | None = None
+    process: Process | None = None
 
     @property
     def url(self) -> str:
@@ -111,15 +111,13 @@ class Member:
         return [*self._ours(), "--nats-config", str(path), *self.options]
 
     def _ours(self) -> list[str]:
-        command = [sys.executable, "-m", "mq_shards.supervisor.command", "--workers", "1"]
+        command = ["--workers", "1"]
         command += [] if "--data-dir" in self.options else ["--memory"]
         return [*command, "--acceptors", str(ACCEPTORS[self.kind]), "--listen", self.url]
 
     def start(self) -> None:
         with self.log.open("ab") as sink:
-            self.process = subprocess.Popen(
-                self._command(), stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, cwd=ROOT, start_new_session=True
-            )
+            self.process = begin(self._command(), sink, is_ours=self.kind in ACCEPTORS)
 
     def wait(self) -> None:
         until = time.monotonic() + START_SECONDS

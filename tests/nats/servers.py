@@ -7,7 +7,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -15,13 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perf.nats.peer import nats_server as nats_server
-from tests.servers import ROOT, START_SECONDS, STOP_SECONDS, free_port
+from tests.servers import START_SECONDS, STOP_SECONDS, free_port
+from tests.starting import Process, begin
 
 
 @dataclass
 class NatsServer:
     port: int
-    process: subprocess.Popen[bytes]
+    process: Process
     is_real: bool
     acceptors: int
     directory: Path
@@ -62,8 +62,7 @@ def _command(host: str, port: int, acceptors: int, settings: Sequence[str], argu
         program = nats_server()
         assert program is not None
         return [program, "-a", host, "-p", str(port), *settings, *arguments]
-    command = [sys.executable, "-m", "mq_shards.supervisor.command", "--memory", "--acceptors", str(acceptors)]
-    command += ["--workers", "1", "--listen", f"nats://{host}:{port}"]
+    command = ["--memory", "--acceptors", str(acceptors), "--workers", "1", "--listen", f"nats://{host}:{port}"]
     return [*command, *arguments, *(word for setting in settings for word in ("--set", setting))]
 
 
@@ -81,10 +80,7 @@ def running(
     directory = Path(tempfile.mkdtemp(prefix="nats-"))
     port = free_port()
     with (directory / "stderr").open("wb") as sink:
-        process = subprocess.Popen(
-            _command(host, port, acceptors, settings, arguments), stdin=subprocess.DEVNULL, stdout=sink, stderr=sink,
-            cwd=ROOT, start_new_session=True,
-        )  # fmt: skip
+        process = begin(_command(host, port, acceptors, settings, arguments), sink, is_ours=acceptors > 0)
     server = NatsServer(port, process, acceptors == 0, acceptors, directory)
     try:
         _wait(server, is_silent)

@@ -53,19 +53,21 @@ CONNECTS: dict[str, dict[str, object]] = {
 
 
 class Gone:
-    """Looks for leaf nodes that have gone since it last looked."""
+    """Looks for leaf nodes that have gone since it last looked. The one at port `apart` may go at any time."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, apart: int = 0) -> None:
         self._port = port
+        self._apart = apart
         self._seen = {row["cid"] for row in self._rows()}
 
     def _rows(self) -> list[dict[str, Any]]:
         rows = ask(self._port, "/connz?state=closed&auth=1&subs=detail")["connections"]
         return [row for row in rows if row["kind"] == "Leafnode"]
 
-    def next(self) -> dict[str, Any]:
+    def next(self, *, apart: bool = False) -> dict[str, Any]:
         def fresh() -> list[dict[str, Any]]:
-            return [row for row in self._rows() if row["cid"] not in self._seen]
+            rows = [row for row in self._rows() if row["cid"] not in self._seen]
+            return [row for row in rows if (row["port"] == self._apart) == apart]
 
         wait_until(lambda: len(fresh()) == 1, "one has gone")
         (row,) = fresh()
@@ -78,10 +80,10 @@ def test_a_leaf_node_that_has_gone_is_shown_with_the_reason(kinds: tuple[str]) -
     port = free_port()
     with configured(kinds[0], HUB % port) as hub:
         stranger = LeafWire(hub.route_port)  # which has to log in in time
-        gone = Gone(port)
+        gone = Gone(port, apart=stranger.socket.getsockname()[1])
 
         def ends(wire: LeafWire, reason: str) -> dict[str, Any]:
-            row = gone.next()
+            row = gone.next(apart=wire is stranger)
             wire.close()
             assert row["reason"] == reason, row
             return row

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-
 from tests.nsq.servers import HOST, NsqServer, wait_for_magic
-from tests.servers import ROOT
+from tests.starting import begin
 
 
 def start_again(server: NsqServer) -> None:
@@ -13,11 +11,9 @@ def start_again(server: NsqServer) -> None:
     assert server.process.poll() is not None, "it still runs"
     ports = {f"--listen=nsq://{HOST}:0": server.port, f"--listen=nsq-http://{HOST}:0": server.http_port}
     given = [str(argument) for argument in server.process.args]  # type: ignore[union-attr]
-    command = [
+    arguments = [
         f"{argument.removesuffix('0')}{ports[argument]}" if argument in ports else argument for argument in given
     ]
     with server.stderr.open("ab") as sink:
-        server.process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, cwd=ROOT, start_new_session=True
-        )
+        server.process = begin(arguments, sink, is_ours=server.shape.is_shards)
     wait_for_magic(server)

@@ -7,20 +7,19 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.servers import ROOT, START_SECONDS, STOP_SECONDS, children, comm_of, free_port, wait_until
+from tests.servers import START_SECONDS, STOP_SECONDS, children, comm_of, free_port, wait_until
+from tests.starting import Process, begin
 
 
 @dataclass
 class PulsarServer:
     port: int
-    process: subprocess.Popen[bytes]
+    process: Process
     stderr: Path
     other_port: int  # of NSQ
     http_port: int
@@ -80,7 +79,7 @@ def running(
     sync: str = "interval",
 ) -> Iterator[PulsarServer]:
     port, other_port, http_port, beanstalk_port = (free_port() for _ in range(4))
-    command = [sys.executable, "-m", "mq_shards.supervisor.command", "--workers", str(workers), "--sync", sync]
+    command = ["--workers", str(workers), "--sync", sync]
     command += ["--acceptors", str(acceptors), "--listen", f"pulsar://127.0.0.1:{port}"]
     command += ["--listen", f"nsq://127.0.0.1:{other_port}", "--listen", f"pulsar-http://127.0.0.1:{http_port}"]
     command += ["--listen", f"beanstalk://127.0.0.1:{beanstalk_port}"]
@@ -92,10 +91,7 @@ def running(
     command += [word for setting in settings for word in ("--set", setting)]
     stderr = Path(tempfile.mkdtemp(prefix="pulsar-")) / "stderr"
     with stderr.open("wb") as sink:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, cwd=ROOT, start_new_session=True,
-            env={**os.environ, **(env or {})},
-        )  # fmt: skip
+        process = begin(command, sink, env=env)
     server = PulsarServer(port, process, stderr, other_port, http_port, beanstalk_port)
     try:
         # One after the other, as they are given.

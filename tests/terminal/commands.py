@@ -10,9 +10,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from tests.servers import ROOT
+from tests import starting
+from tests.starting import COMMAND as MQ
+from tests.starting import ROOT
 
-MQ = (sys.executable, "-m", "mq_shards.supervisor.command")
 SECONDS = 30.0
 ON_PORT = """
 import sys
@@ -30,6 +31,8 @@ def on_port(http_port: int) -> tuple[str, ...]:
 
 
 def run(*arguments: str, stdin: bytes = b"", mq: Sequence[str] = MQ) -> subprocess.CompletedProcess[bytes]:
+    if mq == MQ:
+        return starting.run(arguments, stdin, SECONDS)
     return subprocess.run([*mq, *arguments], input=stdin, capture_output=True, timeout=SECONDS, cwd=ROOT, check=False)
 
 

@@ -99,5 +99,5 @@ def test_it_ends_though_its_time_is_over_before_it_begins(broker: Broker, at: At
 
 def test_it_consumes_no_longer_than_it_may(broker: Broker, at: At) -> None:
     """Over http:// thousands are published at once, and each is consumed by itself."""
-    found = objects("bench", "--seconds", "0.001", at["http"], mq=NOBODY)[0]
+    found = objects("bench", "--seconds", "0.05", at["http"], mq=NOBODY)[0]
     assert 100 <= found["consumed"] < found["published"]

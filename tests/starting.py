@@ -1,0 +1,155 @@
+"""Starts mq-shards for the tests: forked from a process that has loaded its modules (loaded.py), or as a program."""
+
+from __future__ import annotations
+
+import array
+import atexit
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import BinaryIO, TypeAlias
+
+ROOT = Path(__file__).resolve().parent.parent
+COMMAND = (sys.executable, "-m", "mq_shards.supervisor.command")
+PR_SET_CHILD_SUBREAPER = 36
+libc = ctypes.CDLL(None)
+
+
+class Forked:
+    """A child process that another one has forked for us; like a subprocess.Popen."""
+
+    def __init__(self, pid: int, arguments: Sequence[str]) -> None:
+        self.pid = pid
+        self.args = list(arguments)
+        self.returncode: int | None = None
+        self._pidfd = os.pidfd_open(pid)
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                os.close(self._pidfd)
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            ended = select.poll()
+            ended.register(self._pidfd, select.POLLIN)
+            ended.poll(None if timeout is None else timeout * 1000)
+        code = self.poll()
+        if code is None:
+            assert timeout is not None
+            raise subprocess.TimeoutExpired(f"the broker {self.pid}", timeout)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+Process: TypeAlias = "subprocess.Popen[bytes] | Forked"
+
+
+class Loaded:
+    """The process that has loaded the modules. It ends with the tests."""
+
+    def __init__(self) -> None:
+        self.environment = inherited(os.environ)
+        self._lock = threading.Lock()
+        self._asked, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.loaded"], stdin=theirs, stdout=subprocess.DEVNULL, cwd=ROOT,
+                env=self.environment,
+            )  # fmt: skip
+
+    def fork(self, arguments: Sequence[str], streams: Sequence[int]) -> Forked:
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", streams))]
+        with self._lock, given_orphans():
+            self._asked.sendmsg([json.dumps([str(word) for word in arguments]).encode()], rights)
+            pid, over = self._asked.recv(64), self._asked.recv(64)
+        if not over:
+            raise RuntimeError("the process that brokers are forked from has ended")
+        return Forked(int(pid), arguments)
+
+    def close(self) -> None:
+        self._asked.close()
+        self._process.wait()
+
+
+@contextlib.contextmanager
+def given_orphans() -> Iterator[None]:
+    """The kernel gives a process whose parent has ended to the nearest ancestor that has asked for it."""
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        libc.prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+def inherited(environment: Mapping[str, str]) -> dict[str, str]:
+    """Without what is another for each test."""
+    return {name: value for name, value in environment.items() if not name.startswith("PYTEST_")}
+
+
+@cache
+def _loaded() -> Loaded:
+    loaded = Loaded()
+    atexit.register(loaded.close)
+    return loaded
+
+
+def begin(
+    arguments: Sequence[str],
+    said: BinaryIO,
+    *,
+    env: Mapping[str, str] | None = None,
+    is_ours: bool = True,
+    as_program: bool = False,
+) -> Process:
+    """Starts `mq-shards` with these arguments, or another server if it is not ours. What it says goes to `said`.
+
+    With an environment of its own it is a program, since the interpreter and the libraries may look at that when they
+    start."""
+    environment = inherited({**os.environ, **(env or {})})
+    if is_ours and not as_program and (loaded := _loaded()).environment == environment:
+        with Path(os.devnull).open("rb") as nothing:
+            return loaded.fork(arguments, (nothing.fileno(), said.fileno(), said.fileno()))
+    return subprocess.Popen(
+        [*(COMMAND if is_ours else ()), *arguments], stdin=subprocess.DEVNULL, stdout=said, stderr=said, cwd=ROOT,
+        env=environment, start_new_session=True,
+    )  # fmt: skip
+
+
+def run(arguments: Sequence[str], stdin: bytes, seconds: float) -> subprocess.CompletedProcess[bytes]:
+    """Runs `mq-shards` with these arguments to its end."""
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as complained:
+        given.write(stdin)
+        given.seek(0)
+        process = _loaded().fork(arguments, (given.fileno(), said.fileno(), complained.fileno()))
+        try:
+            status = process.wait(seconds)
+        finally:
+            process.kill()
+            process.wait()
+        said.seek(0)
+        complained.seek(0)
+        return subprocess.CompletedProcess(list(arguments), status, said.read(), complained.read())
