@@ -82,7 +82,7 @@ size_t framing_received(struct acceptor *a, struct connection *c, uint8_t *data,
         if (f->websocket.found == WEBSOCKET_CONTROL) hear_control(a, c);
         if (f->websocket.found != WEBSOCKET_ENDED) continue;
         c->unreadable = f->websocket.is_wrong;
-        framing_close(a, c, f->websocket.control, f->websocket.control_bytes);
+        if (!f->closing_said) framing_close(a, c, f->websocket.control, f->websocket.control_bytes);
         socket_ended(a, c);
     }
     return plain;
@@ -140,11 +140,16 @@ void framing_close(struct acceptor *a, struct connection *c, const uint8_t *payl
     struct framing *f = c->framing;
     assert(bytes <= WEBSOCKET_CONTROL_BYTES);
     assert(f->compression == NULL); /* there are no frames */
-    if (f->closing_said) return;
+    if (f->closing_said && !f->closing_waits) return;
     memcpy(f->closing, payload, bytes);
     f->closing_bytes = (uint8_t)bytes;
     f->closing_said = f->closing_waits = true;
     socket_dirty(a, c);
+}
+
+void framing_close_silently(struct connection *c) {
+    c->framing->closing_said = true;
+    c->framing->closing_waits = false;
 }
 
 /* --- the beginning ------------------------------------------------------------------------------------------------ */

@@ -22,7 +22,9 @@ FRAME_BYTES: Final = 30 << 10  # the most in one frame: bounds.h
 # Browsers behave better with small frames.
 BROWSER_FRAME_BYTES: Final = 4096
 
-_REQUEST: Final = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+) (\S+) HTTP/1\.([01])")
+_REQUEST: Final = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+) (\S+) HTTP/([0-9])\.([0-9])")
+_TARGET: Final = re.compile(r"(?:/|[A-Za-z][A-Za-z0-9+.-]*:)(?:[^%]|%[0-9A-Fa-f]{2})*|\*")
+_HOST: Final = re.compile(r"[A-Za-z0-9!$%&'()*+,.:;=@\[\]_~-]*")
 _HEADER: Final = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(.*?)[ \t]*")
 BAD_REQUEST: Final = "400 Bad Request"
 # Ends of paths that are not for clients.
@@ -74,7 +76,12 @@ class Request:
         match = _REQUEST.fullmatch(first)
         if match is None:
             raise malformed()
-        self.method, self.target, minor = match[1], match[2], match[3]
+        self.method, self.target = match[1], match[2]
+        if _TARGET.fullmatch(self.target) is None:
+            raise malformed()
+        if match[3] != "1":
+            raise malformed("505 HTTP Version Not Supported: unsupported protocol version")
+        self.is_old = match[4] == "0"
         self.headers: dict[str, list[str]] = {}
         for line in lines:
             header = _HEADER.fullmatch(line)
@@ -84,11 +91,13 @@ class Request:
                 raise malformed()
             self.headers.setdefault(header[1].lower(), []).append(header[2])
         hosts = len(self.headers.get("host", ()))
-        if hosts > 1 or (minor == "1" and hosts == 0):
+        if hosts > 1 or (hosts == 0 and not self.is_old):
             raise malformed(BAD_REQUEST if hosts else "400 Bad Request: missing required Host header")
         self.host = self.get("host")
+        if _HOST.fullmatch(self.host) is None:
+            raise malformed("400 Bad Request: malformed Host header")
         has_body = self.get("content-length") not in ("", "0") or bool(self.get("transfer-encoding"))
-        self.is_last = minor == "0" or has_body or self.has("connection", "close")
+        self.is_last = self.is_old or has_body or self.has("connection", "close")
 
     def get(self, name: str) -> str:
         return self.headers.get(name, [""])[0]
@@ -116,13 +125,13 @@ def too_large() -> UpgradeError:
 def _refused(request: Request, status: HTTPStatus, why: str) -> UpgradeError:
     text = f"{status.phrase}\n"
     lines = [
-        f"HTTP/1.1 {status.value} {status.phrase}",
+        f"HTTP/1.{0 if request.is_old else 1} {status.value} {status.phrase}",
         "Content-Type: text/plain; charset=utf-8",
         "Sec-Websocket-Version: 13",
         "X-Content-Type-Options: nosniff",
         f"Date: {formatdate(usegmt=True)}",
         f"Content-Length: {len(text)}",
-        *(["Connection: close"] if request.is_last else []),
+        *(["Connection: close"] if request.is_last and not request.is_old else []),
     ]
     body = "" if request.method == "HEAD" else text
     answer = "\r\n".join([*lines, "", body]).encode()

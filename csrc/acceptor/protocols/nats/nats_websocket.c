@@ -39,7 +39,10 @@ void nats_say_closing(struct acceptor *a, struct connection *c) {
     uint8_t payload[WEBSOCKET_CONTROL_BYTES];
     size_t reason = nats_of(c)->reason, count = sizeof REASONS / sizeof *REASONS;
     /* The client broke the protocol: the connection ends without a frame, as if the socket had failed. */
-    if (reason == NATS_PROTOCOL_VIOLATION) return;
+    if (reason == NATS_PROTOCOL_VIOLATION) {
+        framing_close_silently(c);
+        return;
+    }
     bool known = reason < count && REASONS[reason].why != NULL;
     const char *why = known ? REASONS[reason].why : "Unknown State";
     size_t bytes = websocket_closing(payload, known ? REASONS[reason].status : (uint16_t)INTERNAL_ERROR, why);
