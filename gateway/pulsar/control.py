@@ -24,12 +24,14 @@ from mq_shards.acceptor.protocols.pulsar.names import (
     check_namespace,
     topic_name,
 )
+from mq_shards.gateway.catalog import Channel
+from mq_shards.gateway.catalog import Topic as Figures
 from mq_shards.gateway.pulsar import policies as policies_module
 from mq_shards.gateway.pulsar import schemas
 from mq_shards.gateway.pulsar.admission import Admission
 from mq_shards.gateway.pulsar.catalog import Json, Namespace, Record, Schema, Topic, schema_record, topic_record
 from mq_shards.gateway.pulsar.clients import Clients
-from mq_shards.gateway.pulsar.core import Core, shown_channels
+from mq_shards.gateway.pulsar.core import Core, durable_channels, shown_channels
 from mq_shards.gateway.pulsar.listing import Listing
 from mq_shards.gateway.pulsar.refusals import RefusedError, bad_name, conflict, not_found, precondition, too_many
 from mq_shards.gateway.pulsar.schema_checks import SchemaChecks
@@ -226,7 +228,7 @@ class Control:
             reason = f"Desired partitions {partitions} can't be less than the current partitions {topic.partitions}."
             raise RefusedError(422, "NotAllowedError", reason)
         self.check_partitions(partitions)
-        subscriptions = await self.subscriptions(name)
+        subscriptions = await self.subscriptions(name, durable_channels)
         self.store.change(topic_record(name.namespace, str(name), replace(topic, partitions=partitions)))
         await self.store.settled()
         new = [name.of_partition(i) for i in range(topic.partitions, partitions)]
@@ -315,12 +317,14 @@ class Control:
             found += await self.topics(namespace, PERSISTENT)
         return found
 
-    async def subscriptions(self, name: TopicName) -> list[str]:
+    async def subscriptions(
+        self, name: TopicName, which: Callable[[Figures], list[Channel]] = shown_channels
+    ) -> list[str]:
         found: set[str] = set()
         for part in self.parts(name):
             figures = await self.core.figures(part.core)
             if figures is not None:
-                found.update(channel.name for channel in shown_channels(figures))
+                found.update(channel.name for channel in which(figures))
         return sorted(found)
 
     # --- schemas ----------------------------------------------------------------------------------------------------

@@ -56,6 +56,17 @@ def test_a_partitioned_topic_is_produced_to_and_consumed_as_one(both: PulsarServ
         client.close()
 
 
+def test_a_reader_of_a_partitioned_topic_reads_the_partitions_that_come(both: PulsarServer, topic: str) -> None:
+    """Each partition that comes has the durable subscriptions of the others; a reader's it has from the reader."""
+    rest(both, "PUT", f"{topic}/partitions", 1)
+    with Wire(both.port) as wire:
+        wire.connect().subscribe(f"{topic}-partition-0", "reader", durable=False)
+        wire.subscribe(f"{topic}-partition-0", "kept", consumer=2)
+        rest(both, "POST", f"{topic}/partitions", 2)
+        assert rest(both, "GET", f"{topic}-partition-1/subscriptions") == ["kept"]
+        wire.subscribe(f"{topic}-partition-1", "reader", consumer=3, durable=False)
+
+
 def test_who_is_connected_is_in_the_statistics(both: PulsarServer, topic: str) -> None:
     with Wire(both.port) as wire:
         wire.connect().producer(topic, producer_name="mine")
