@@ -37,12 +37,12 @@ def main() -> int:
         data, fds = received(asked)
         if not data:
             return 0
-        arguments = json.loads(data)
+        request = json.loads(data)
         between = os.fork()
         if between == 0:
             begun = os.fork()
             if begun == 0:
-                begin(arguments, fds)
+                begin(request, fds)
             # Then this one ends, and the test's process, which has asked to be given orphans, is the parent.
             asked.send(str(begun).encode())
             os._exit(0)
@@ -70,18 +70,18 @@ def received(asked: socket.socket) -> tuple[bytes, list[int]]:
     return data, list(fds)
 
 
-def begin(arguments: list[str], fds: list[int]) -> NoReturn:
-    """As a program begins: with its streams, its arguments, and in a session of its own."""
+def begin(request: dict[str, Any], fds: list[int]) -> NoReturn:
+    """As a program begins: with its streams, its arguments, its environment, and in a session of its own."""
     status: Any = 1
     try:
         for stream, fd in zip(STREAMS, fds, strict=True):
             os.dup2(fd, stream)
         os.closerange(len(STREAMS), os.sysconf("SC_OPEN_MAX"))
         os.setsid()
-        from mq_shards.supervisor import command
-
-        sys.argv = [command.__file__, *arguments]
-        status = command.main()
+        os.environ.update(request["environment"])
+        module = importlib.import_module(request["module"])
+        sys.argv = [str(module.__file__), *request["arguments"]]
+        status = module.main()
     except SystemExit as end:
         status = end.code
     except BaseException:

@@ -12,15 +12,15 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from perf.ports import free_port as free_port
+from tests.starting import NOTHING, Process, begin
 from tests.starting import ROOT as ROOT
-from tests.starting import Process, begin
 
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
@@ -158,7 +158,7 @@ def start(
     data_dir: Path | None = None,
     max_job_bytes: int | None = None,
     options: Sequence[str] = (),
-    env: dict[str, str] | None = None,
+    env: Mapping[str, str] = NOTHING,
     as_program: bool = False,
 ) -> Server:
     """Starts a broker and waits until it answers. Without `data_dir` it keeps everything in memory."""
@@ -206,7 +206,7 @@ def running(
     data_dir: Path | None = None,
     max_job_bytes: int | None = None,
     options: Sequence[str] = (),
-    env: dict[str, str] | None = None,
+    env: Mapping[str, str] = NOTHING,
     as_program: bool = False,
 ) -> Iterator[Server]:
     server = start(

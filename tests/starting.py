@@ -21,7 +21,11 @@ from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
 ROOT = Path(__file__).resolve().parent.parent
-COMMAND = (sys.executable, "-m", "mq_shards.supervisor.command")
+MODULE = "mq_shards.supervisor.command"
+COMMAND = (sys.executable, "-m", MODULE)
+NOTHING: Mapping[str, str] = {}
+# What the interpreter and the libraries look at when they start begins so.
+EARLY = ("LD_", "LC_", "LANG", "PYTHON", "MALLOC_", "TZ")
 PR_SET_CHILD_SUBREAPER = 36
 libc = ctypes.CDLL(None)
 
@@ -81,10 +85,14 @@ class Loaded:
                 env=self.environment,
             )  # fmt: skip
 
-    def fork(self, arguments: Sequence[str], streams: Sequence[int]) -> Forked:
+    def fork(
+        self, arguments: Sequence[str], streams: Sequence[int], module: str = MODULE, more: Mapping[str, str] = NOTHING
+    ) -> Forked:
+        """Runs `main` of the module. `more`: of its environment."""
+        request = {"module": module, "arguments": [str(word) for word in arguments], "environment": dict(more)}
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", streams))]
         with self._lock, given_orphans():
-            self._asked.sendmsg([json.dumps([str(word) for word in arguments]).encode()], rights)
+            self._asked.sendmsg([json.dumps(request).encode()], rights)
             pid, over = self._asked.recv(64), self._asked.recv(64)
         if not over:
             raise RuntimeError("the process that brokers are forked from has ended")
@@ -121,21 +129,23 @@ def begin(
     arguments: Sequence[str],
     said: BinaryIO,
     *,
-    env: Mapping[str, str] | None = None,
+    env: Mapping[str, str] = NOTHING,
     is_ours: bool = True,
     as_program: bool = False,
+    module: str = MODULE,
 ) -> Process:
-    """Starts `mq-shards` with these arguments, or another server if it is not ours. What it says goes to `said`.
-
-    With an environment of its own it is a program, since the interpreter and the libraries may look at that when they
-    start."""
-    environment = inherited({**os.environ, **(env or {})})
-    if is_ours and not as_program and (loaded := _loaded()).environment == environment:
-        with Path(os.devnull).open("rb") as nothing:
-            return loaded.fork(arguments, (nothing.fileno(), said.fileno(), said.fileno()))
+    """Starts `mq-shards` with these arguments, or another server if it is not ours. What it says goes to `said`. `env`:
+    what its environment has besides ours."""
+    wanted = inherited({**os.environ, **env})
+    if is_ours and not as_program:
+        loaded = _loaded()
+        more = dict(wanted.items() - loaded.environment.items())
+        if not any(name.startswith(EARLY) for name in more) and not loaded.environment.keys() - wanted.keys():
+            with Path(os.devnull).open("rb") as nothing:
+                return loaded.fork(arguments, (nothing.fileno(), said.fileno(), said.fileno()), module, more)
     return subprocess.Popen(
-        [*(COMMAND if is_ours else ()), *arguments], stdin=subprocess.DEVNULL, stdout=said, stderr=said, cwd=ROOT,
-        env=environment, start_new_session=True,
+        [*((sys.executable, "-m", module) if is_ours else ()), *arguments], stdin=subprocess.DEVNULL, stdout=said,
+        stderr=said, cwd=ROOT, env=wanted, start_new_session=True,
     )  # fmt: skip
 
 

@@ -10,7 +10,6 @@ import resource
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -22,16 +21,15 @@ from mq_shards.supervisor.notify import Notifier
 from mq_shards.supervisor.restarts import delay_after
 
 from tests.servers import ROOT, SINGLE, children, comm_of, free_port, running, wait_until
+from tests.starting import COMMAND, Process, begin
 
-COMMAND = (sys.executable, "-m", "tests.small_children")
-REAL_COMMAND = (sys.executable, "-m", "mq_shards.supervisor.command")
 ANY_PORT = "beanstalk://127.0.0.1:0"
 OUTAGE_S = 5.0  # what a restart may take on a busy machine; on one that is not it is a fifth of a second
 
 
 @dataclass
 class Broker:
-    process: subprocess.Popen[bytes]
+    process: Process
     directory: Path
     notices: socket.socket
     noticed: list[str] = field(default_factory=list)
@@ -121,12 +119,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
         notices.bind(str(tmp_path / "notify"))
         where = ["--memory"] if data_dir is None else ["--data-dir", str(data_dir)]
         with (tmp_path / "stderr").open("wb") as sink:
-            process = subprocess.Popen(
-                [*COMMAND, *where, "--listen", ANY_PORT, "--set", "broker.ring-bytes=65536", *options],
-                cwd=ROOT, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True,
-                env={
-                    **os.environ, "SMALL_CHILDREN": str(tmp_path), "NOTIFY_SOCKET": str(tmp_path / "notify"), **env
-                },
+            process = begin(
+                [*where, "--listen", ANY_PORT, "--set", "broker.ring-bytes=65536", *options], sink,
+                env={"SMALL_CHILDREN": str(tmp_path), "NOTIFY_SOCKET": str(tmp_path / "notify"), **env},
+                module="tests.small_children",
             )  # fmt: skip
         broker = Broker(process, tmp_path, notices)
         brokers.append(broker)
@@ -788,7 +784,7 @@ def test_a_data_directory_in_use_is_one_clear_line(start: Start, tmp_path: Path)
     data_dir = tmp_path / "data"
     broker = start("--workers", "1", data_dir=data_dir)
     done = subprocess.run(
-        [*REAL_COMMAND, "--data-dir", str(data_dir), "--listen", ANY_PORT],
+        [*COMMAND, "--data-dir", str(data_dir), "--listen", ANY_PORT],
         cwd=ROOT, capture_output=True, text=True, timeout=30,
     )  # fmt: skip
     assert done.returncode == 1
@@ -806,7 +802,7 @@ def test_a_port_that_is_taken_is_one_clear_line(shared: bool) -> None:
         taken.listen()
         address = f"beanstalk://127.0.0.1:{taken.getsockname()[1]}"
         done = subprocess.run(
-            [*REAL_COMMAND, "--memory", "--listen", address],
+            [*COMMAND, "--memory", "--listen", address],
             cwd=ROOT, capture_output=True, text=True, timeout=30,
         )  # fmt: skip
     assert done.returncode == 1
@@ -815,7 +811,7 @@ def test_a_port_that_is_taken_is_one_clear_line(shared: bool) -> None:
 
 def test_more_workers_than_shards_is_one_clear_line() -> None:
     done = subprocess.run(
-        [*REAL_COMMAND, "--memory", "--workers", "3", "--shards", "2", "--listen", ANY_PORT],
+        [*COMMAND, "--memory", "--workers", "3", "--shards", "2", "--listen", ANY_PORT],
         cwd=ROOT, capture_output=True, text=True, timeout=30,
     )  # fmt: skip
     assert done.returncode == 2

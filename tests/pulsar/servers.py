@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.servers import START_SECONDS, STOP_SECONDS, children, comm_of, free_port, wait_until
-from tests.starting import Process, begin
+from tests.starting import NOTHING, Process, begin
 
 
 @dataclass
@@ -75,7 +75,7 @@ def running(
     data_dir: Path | None = None,
     settings: Sequence[str] = (),
     listen: Sequence[str] = (),
-    env: Mapping[str, str] | None = None,
+    env: Mapping[str, str] = NOTHING,
     sync: str = "interval",
 ) -> Iterator[PulsarServer]:
     port, other_port, http_port, beanstalk_port = (free_port() for _ in range(4))
