@@ -24,7 +24,7 @@ os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).resolve().parent.parent /
 
 pytest.register_assert_rewrite("tests.beanstalk.replies", "tests.beanstalk.wire", "tests.model.scripts")
 
-from tests.servers import SHAPES, Server, running, shapes  # noqa: E402
+from tests.servers import SHAPES, Server, Shape, running, shapes  # noqa: E402
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -35,8 +35,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not config.getoption("--long"):
         skip = pytest.mark.skip(reason="it takes long: --long, or make test-long")
         for item in items:
-            if item.get_closest_marker("long"):
+            if item.get_closest_marker("long") or (item.get_closest_marker("heavy") and _is_of_peer(item)):
                 item.add_marker(skip)
+
+
+def _is_of_peer(item: pytest.Item) -> bool:
+    call = getattr(item, "callspec", None)
+    return call is not None and any(isinstance(p, Shape) and not p.is_shards for p in call.params.values())
 
 
 def pytest_collection_finish() -> None:

@@ -145,11 +145,14 @@ def comm_of(pid: int) -> str:
 
 
 def wait_until(condition: object, what: str, seconds: float = 60.0) -> None:
+    """Looks more and more seldom: to ask takes a processor that the broker may need."""
     assert callable(condition)
     until = time.monotonic() + seconds
+    pause = 0.002
     while not condition():
         assert time.monotonic() < until, f"waited {seconds} s in vain until {what}"
-        time.sleep(0.002)
+        time.sleep(pause)
+        pause = min(pause * 1.3, 0.03)
 
 
 def start(

@@ -19,7 +19,7 @@ import pytest
 
 from tests.nats.servers import nats_server
 from tests.nats.wire import TIMEOUT_S, Wire
-from tests.servers import ROOT, START_SECONDS, STOP_SECONDS, children, free_port
+from tests.servers import ROOT, START_SECONDS, STOP_SECONDS, children, free_port, is_alive, wait_until
 from tests.starting import Process, begin
 
 OLD = ROOT / "build" / "nats" / "2.9.25" / "nats-server"
@@ -149,6 +149,7 @@ class Member:
     def stop(self, number: int = signals.SIGTERM) -> None:
         if self.process is None:
             return
+        pids = self.pids()
         with contextlib.suppress(ProcessLookupError):
             if number == signals.SIGTERM:
                 self.process.terminate()
@@ -160,6 +161,7 @@ class Member:
             self.kill(signals.SIGKILL)
             self.process.wait()
         self.process = None
+        wait_until(lambda: not any(is_alive(pid) for pid in pids), "its ports are free")
 
     def client(self, said: bytes = b"") -> Wire:
         wire = Wire(self.port)

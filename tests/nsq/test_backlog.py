@@ -14,7 +14,7 @@ from tests.nsq.servers import NsqServer, running
 from tests.nsq.wire import consumer
 from tests.servers import Shape, wait_until
 
-MESSAGES = 300_000
+MESSAGES = 200_000
 BODY_BYTES = 100
 BATCH = 1000
 MOST_BYTES_EACH = 30  # of memory, while it waits; the requirement is 100
@@ -34,6 +34,7 @@ def waiting(server: NsqServer, topic: str, has_channel: bool) -> int:
     return depth
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("has_channel", [True, False], ids=["with a channel", "without a channel"])
 def test_a_backlog_costs_little_memory_and_is_consumed_once(shape: Shape, has_channel: bool, tmp_path: Path) -> None:
     with running(shape, data_dir=tmp_path) as server:

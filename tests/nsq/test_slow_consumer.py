@@ -102,6 +102,7 @@ def best_rates(server: NsqServer, topic: str, channels: Sequence[str]) -> list[f
     return [max(of_channel) for of_channel in zip(*rounds[1:], strict=True)]
 
 
+@pytest.mark.heavy
 def test_others_go_on_at_their_rate(server: NsqServer) -> None:
     """Those of the same channel, of another channel, and of another topic. What else the machine does may slow down one
     of the two measurements, but not time and again."""
