@@ -33,6 +33,7 @@ OUTPUT: Final[int] = lib.UPCALL_OUTPUT
 CLOSING: Final[int] = lib.UPCALL_CLOSING
 POKED: Final[int] = lib.UPCALL_POKED
 CANNOT_ACCEPT: Final[int] = lib.UPCALL_CANNOT_ACCEPT
+GAVE_WAY: Final[int] = lib.UPCALL_GAVE_WAY
 
 OK: Final[int] = lib.STATUS_OK
 NONE: Final[int] = lib.STATUS_NONE
@@ -86,6 +87,7 @@ class Totals(NamedTuple):
 
     total_connections: int
     connections: int
+    gave_way: int
     urgent: int
     ready: int
     reserved: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -32,6 +33,9 @@ STALL_NS: Final = 100_000_000
 CATCH_UP_NS: Final = 1_000_000_000
 # How often at most it is logged that no connection can be accepted.
 FULL_SAID_S: Final = 60.0
+# Descriptors that are no connection's: so many, and so many for each worker and acceptor.
+SPARE_DESCRIPTORS: Final = 128
+PEER_DESCRIPTORS: Final = 4
 # How much of a command that could not be handled is logged.
 LOGGED_BYTES: Final = 200
 
@@ -49,7 +53,11 @@ class AcceptorProcess:
         self._engine = Engine(start["index"], start["workers"], start["shards"], board_fd, wake_fd)
         settings = start["settings"]
         self._engine.set("acceptors", start["acceptors"])
-        self._engine.set("max-connections", settings["broker"]["max-connections"])
+        most = settings["broker"]["max-connections"]
+        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        fits = connections_that_fit(descriptors, start["workers"] + start["acceptors"])
+        self._engine.set("max-connections", min(most, fits))
+        self._what_is_short = "broker.max-connections allows" if most <= fits else "its file descriptors allow"
         self._engine.set("max-buffered-bytes", settings["broker"]["max-buffered-bytes"])
         self._engine.set("spin-ns", settings["broker"]["acceptor-spin-us"] * 1000)
         self._watched = Watched()
@@ -68,6 +76,7 @@ class AcceptorProcess:
         self._serving = False
         self._stopping = False
         self._full_said_at = -FULL_SAID_S
+        self._gave_way_said_at, self._gave_way = -FULL_SAID_S, 0
         self._more = False  # upcalls may be left
         self._due_ns = FOREVER  # when the first timer expires; valid if `timed`
         self._timed = False
@@ -201,6 +210,8 @@ class AcceptorProcess:
             self._watched.run()
         elif upcall.kind == engine.CANNOT_ACCEPT:
             self._say_full(upcall.conn)
+        elif upcall.kind == engine.GAVE_WAY:
+            self._say_gave_way(upcall.conn)
         elif upcall.kind == engine.POKED:
             self._access.logins.settle()
             for protocol in self._protocols.values():
@@ -218,8 +229,18 @@ class AcceptorProcess:
         now = time.monotonic()
         if now >= self._full_said_at + FULL_SAID_S:
             self._full_said_at = now
-            reason = os.strerror(why) if why else "there are as many as broker.max-connections allows"
+            reason = os.strerror(why) if why else f"there are as many as {self._what_is_short}"
             log.warning("new connections wait: %s", reason)
+
+    def _say_gave_way(self, count: int) -> None:
+        """Logs, at most once a minute, that new clients have the places of strangers."""
+        self._gave_way += count
+        now = time.monotonic()
+        if now >= self._gave_way_said_at + FULL_SAID_S:
+            self._gave_way_said_at = now
+            which = f"{self._gave_way} that" if self._gave_way > 1 else "one that"
+            log.warning("there are more connections than places: %s had said nothing made room for new ones", which)
+            self._gave_way = 0
 
     def _serve(self, upcall: Upcall) -> None:
         """Handles an upcall. An exception fails only its connection, so that a defect costs no other client its own."""
@@ -387,6 +408,13 @@ def guarded(protocol: Protocol, turn: Callable[[], None]) -> None:
         turn()
     except Exception:
         log.exception("%s: an unexpected error", protocol.name)
+
+
+def connections_that_fit(descriptors: int, others: int) -> int:
+    """How many connections leave descriptors for what the supervisor sends: rings of `others`, files, listeners. A
+    process that cannot take what it is sent has to end."""
+    spare = SPARE_DESCRIPTORS + PEER_DESCRIPTORS * others
+    return max(descriptors - min(spare, descriptors // 2), 1)
 
 
 def sooner(first_ns: int, second_ns: int) -> int:

@@ -42,6 +42,7 @@ _COUNTED: Final = (  # by each worker
 _TOTALS: Final = (
     ("connections", False, "connections_open", "Connections that are open."),
     ("total_connections", True, "connections", "Connections that were accepted."),
+    ("gave_way", True, "connections_gave_way", "Connections that had said nothing and were closed for new ones."),
     ("ready", False, "jobs_ready", "Jobs of tubes that can be reserved."),
     ("reserved", False, "jobs_reserved", "Jobs of tubes that clients have reserved."),
     ("delayed", False, "jobs_delayed", "Jobs of tubes whose delay is not over."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import subprocess
 import sys
@@ -96,3 +97,25 @@ def test_a_supervisor_with_too_few_descriptors_for_its_shards_says_how_many_they
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert "its 64 shards need 128 file descriptors of the supervisor's, and it may have" in done.stderr
+
+
+def test_strangers_leave_descriptors_for_what_an_acceptor_is_sent_when_a_worker_is_replaced(tmp_path: Path) -> None:
+    """It would end without them, and close all connections."""
+    port, most = servers.free_port(), 240
+    said = tmp_path / "said"
+    options = ("--shards", "1", "--listen", f"beanstalk://127.0.0.1:{port}")
+    with said.open("wb") as sink:
+        broker = subprocess.Popen(limited(most, *options), stdout=sink, stderr=sink, start_new_session=True)
+    server = servers.Server(SINGLE, port, broker, said)
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.dispose)
+        servers.wait_for_answer(server, b"peek-ready\r\n")
+        acceptor = server.pid_of("mq-acceptor-0")
+        wire = stack.enter_context(Wire(server))
+        wire.use("t")
+        for _ in range(2 * most):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), 10))
+        wait_until(lambda: "as many as its file descriptors allow" in server.said(), "there is no place left")
+        server.replace("mq-worker-0")
+        assert wire.exchange("put 0 0 60 1\r\nx").word == b"INSERTED"
+        assert server.pid_of("mq-acceptor-0") == acceptor

@@ -63,8 +63,9 @@ static bool open_tables(struct acceptor *a) {
     a->free_indexes = calloc(MAX_CONNECTIONS, sizeof *a->free_indexes);
     a->scratch = malloc(MAX_MOVED_BYTES + RECEIVE_BYTES);
     a->timer_places = calloc(MAX_CONNECTIONS, sizeof *a->timer_places);
-    if (a->timer_places == NULL || a->table == NULL || a->generations == NULL || a->free_indexes == NULL ||
-        a->scratch == NULL)
+    a->silent.places = calloc(MAX_CONNECTIONS, sizeof *a->silent.places);
+    if (a->timer_places == NULL || a->silent.places == NULL || a->table == NULL || a->generations == NULL ||
+        a->free_indexes == NULL || a->scratch == NULL)
         return false;
     a->free_count = MAX_CONNECTIONS;
     return bindings_open(&a->bindings, a->shards, a->workers, MAX_TOPICS, MAX_IDLE_TOPICS);
@@ -150,6 +151,7 @@ void acceptor_free(struct acceptor *a) {
     free(a->scratch);
     heap_free(&a->timers);
     free(a->timer_places);
+    free(a->silent.places);
     for (uint32_t i = 0; i < a->codecs->count; i++) {
         void (*stopped)(void *state) = a->codecs->items[i]->stopped;
         if (a->codec_states[i] != NULL && stopped != NULL) stopped(a->codec_states[i]);
@@ -482,6 +484,7 @@ const char *acceptor_counter(const struct acceptor *a, uint32_t protocol, uint32
 static void add_acceptor(struct broker_totals *out, const struct acceptor_board *b) {
     out->total_connections += read_of(&b->total_connections);
     out->connections += read_of(&b->connections);
+    out->gave_way += read_of(&b->gave_way);
 }
 
 static void add_worker(struct broker_totals *out, const struct worker_board *b) {

@@ -65,6 +65,20 @@ struct pending_upcall {
     uint8_t *owned; /* the memory of upcall.bytes */
 };
 
+/* Connections that have not sent a command yet: see silent.h. Each has the place of its index in the table of
+ * connections; before, after, first and last are an index plus one, or 0. */
+struct silent_place {
+    uint64_t since_ns;    /* when it joined the list, ... */
+    uint32_t moved_bytes; /* ... and what it had moved then */
+    uint32_t before, after;
+};
+struct silent_list {
+    struct silent_place *places;
+    uint32_t first, last;
+    uint32_t closed;  /* to give way, since Python was told last ... */
+    uint64_t said_ns; /* ... at this time; 0: never */
+};
+
 /* The state of packed.c. */
 struct packed_kept {
     struct packed_waiting *waiting; /* deliveries that wait for Python, oldest first */
@@ -165,6 +179,8 @@ struct acceptor {
     bool trims_again;          /* then the heap is trimmed whatever they hold */
 
     uint32_t max_connections;
+    uint64_t accept_again_ns; /* while not accepting: when that is tried next */
+    struct silent_list silent;
     struct heap timers; /* connections with a timer, by when it is due */
     uint32_t *timer_places;
     size_t output_high_bytes;
@@ -225,6 +241,10 @@ static inline struct connection *connection_find(const struct acceptor *a, uint3
     if (index >= MAX_CONNECTIONS) return NULL;
     struct connection *c = a->table[index];
     return c != NULL && c->number == number ? c : NULL;
+}
+
+static inline uint32_t connection_index(const struct connection *c) {
+    return c->number & ((1u << INDEX_BITS) - 1);
 }
 
 static inline struct compression *compression_of(const struct connection *c) {

@@ -137,6 +137,14 @@
 /* After so long without a look at the sockets, they are looked at before timers that are due. */
 #define STALL_NS 100000000u
 
+/* Where no further connection can be accepted, one that has sent no whole command for SILENT_NS gives its place to the
+ * newcomer, unless SILENT_BYTES or more have come or gone meanwhile. That Python is told, at most every SILENT_SAID_NS.
+ */
+#define SILENT_NS      1000000000u
+#define SILENT_BYTES   4096u
+#define SILENT_LOOKS   16 /* at connections, to find one that may go */
+#define SILENT_SAID_NS 1000000000u
+
 /* Work in one turn: little enough that an answer among many deliveries leaves soon. */
 #define EVENTS_PER_TURN   256
 #define ACCEPTS_PER_TURN  64

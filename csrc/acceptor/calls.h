@@ -36,6 +36,7 @@ enum upcall_kind {
                            acceptor_send, before the next turn, or they may be lost when conn ends */
     UPCALL_CLOSING, /* conn, a websocket whose frames Python makes: a last frame, to be sent behind all earlier output */
     UPCALL_POKED,   /* acceptor_poke was called */
+    UPCALL_GAVE_WAY,      /* so many connections (conn) that had said nothing were closed for newcomers */
     UPCALL_CANNOT_ACCEPT, /* no connection is accepted for a while; conn: errno, or 0: max-connections is reached */
 };
 
@@ -212,7 +213,7 @@ const char *acceptor_counter(const struct acceptor *a, uint32_t protocol, uint32
 
 /* Sums over the board's blocks; oldest_segment is the smallest, current_segment the largest of the workers'. */
 struct broker_totals {
-    uint64_t total_connections, connections;
+    uint64_t total_connections, connections, gave_way;
     uint64_t urgent, ready, reserved, delayed, buried, topics, timeouts, total_jobs, published;
     uint64_t oldest_segment, current_segment, records_written, records_migrated, unreadable;
     bool draining;

@@ -92,6 +92,9 @@ struct codec {
      * on. */
     bool python_alongside;
 
+    /* Bytes that a client sends before its first command: who has sent no more than them has said nothing yet. */
+    size_t greeting_bytes;
+
     /* How many recvs a connection may have in a turn while more input is there; 0 and 1 mean one. */
     uint32_t receives;
 

@@ -17,6 +17,7 @@
 #include "acceptor/life.h"
 #include "acceptor/lists.h"
 #include "acceptor/room.h"
+#include "acceptor/silent.h"
 #include "acceptor/wake.h"
 #include "base/s2_stream.h"
 
@@ -32,6 +33,7 @@ static bool parse_on(struct acceptor *a, struct connection *c, size_t *given) {
         if (c->closing || c->stall != STALL_NONE || a->quiet || *given >= COMPRESSED_GIVEN_BYTES) return false;
         size_t piece = bytes < window ? bytes : window;
         size_t used = c->codec->parse(a, c, buffer_front(&c->in), piece);
+        silent_used(a, c, used);
         if (c->closed) return false;
         buffer_consume(&a->blocks, &c->in, used);
         *given += used;

@@ -121,6 +121,7 @@ struct connection {
     bool borrows : 1;     /* in the list of connections whose output may refer to messages in rings */
     bool parsing : 1;     /* its codec is parsing `in` ... */
     bool in_lent : 1;     /* ... which has been lent to a channel meanwhile: see socket_lend */
+    bool silent : 1;      /* it has not sent a command yet, and is in that list: see silent.h */
     uint8_t listener : 4; /* the one that accepted it; see acceptor_listener */
 
     const struct codec *codec;

@@ -6,6 +6,7 @@
  *   socket.c      one connection's bytes: receive, parse, send
  *   life.c        connections are made and closed; lists.c, in which they wait; slots.c, what they hold of workers
  *   listeners.c   listening sockets
+ *   silent.c      connections that have said nothing yet, and give way to newcomers
  *   workers.c     the workers: attach, lose, receive replies
  *   replies.c     what becomes of a reply; in the order of the requests
  *   asks.c        requests to workers; requests.c and publishes.c, which send consecutive ones as one message

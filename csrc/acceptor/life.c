@@ -12,6 +12,7 @@
 #include "acceptor/listeners.h"
 #include "acceptor/lists.h"
 #include "acceptor/requests.h"
+#include "acceptor/silent.h"
 #include "acceptor/slots.h"
 #include "acceptor/timers.h"
 #include "acceptor/upcalls.h"
@@ -65,8 +66,16 @@ static void set_tcp_options(int fd) {
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
 }
 
+bool socket_gives_way(struct acceptor *a) {
+    struct connection *c = silent_choose(a);
+    if (c == NULL) return false;
+    socket_close(a, c);
+    silent_count(a);
+    return true;
+}
+
 struct connection *socket_open(struct acceptor *a, int fd, uint32_t protocol) {
-    if (a->connections >= a->max_connections) {
+    if (a->connections >= a->max_connections && !socket_gives_way(a)) {
         errno = EMFILE;
         return NULL;
     }
@@ -103,6 +112,7 @@ void socket_close(struct acceptor *a, struct connection *c) {
         peer_send(a, first_of(rest), &gone, NULL);
     }
     timer_clear(a, c);
+    silent_leave(a, c);
     if (c->stall == STALL_PYTHON || c->known || c->filter != NULL) {
         const uint8_t *words = NULL;
         size_t bytes = c->codec->last_words != NULL ? c->codec->last_words(a, c, &words) : 0;
@@ -110,7 +120,7 @@ void socket_close(struct acceptor *a, struct connection *c) {
     }
     if (c->codec->closed != NULL) c->codec->closed(a, c);
 
-    uint32_t index = c->number & ((1u << INDEX_BITS) - 1);
+    uint32_t index = connection_index(c);
     a->table[index] = NULL;
     uint32_t place = (a->free_head + a->free_count++) % MAX_CONNECTIONS;
     a->free_indexes[place] = index ^ place;

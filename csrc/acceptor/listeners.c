@@ -3,9 +3,11 @@
 
 #include <sys/epoll.h>
 
+#include "acceptor/silent.h"
+
 /* Accepts connections as long as there is room for another one. */
 void listeners_update(struct acceptor *a) {
-    a->accepting = a->connections < a->max_connections;
+    a->accepting = a->connections < a->max_connections || silent_is_due(a);
     for (uint32_t i = 0; i < a->listener_count; i++) {
         struct listener *l = &a->listeners[i];
         const struct codec *codec = codec_at(a->codecs, l->protocol);

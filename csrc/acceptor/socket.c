@@ -17,6 +17,7 @@
 #include "acceptor/life.h"
 #include "acceptor/lists.h"
 #include "acceptor/room.h"
+#include "acceptor/silent.h"
 
 /* Free room in an input buffer below which it grows before more is received. */
 enum { MIN_RECEIVE_BYTES = 4096 };
@@ -113,6 +114,7 @@ static void parse_kept(struct acceptor *a, struct connection *c) {
     if (bytes == 0) return;
     c->parsing = true;
     size_t used = c->codec->parse(a, c, front, bytes);
+    silent_used(a, c, used);
     c->parsing = false;
     if (c->in_lent) {
         /* The lent buffer stays readable until the requests of this turn leave. */
@@ -177,6 +179,7 @@ static void receive_to_scratch(struct acceptor *a, struct connection *c) {
     if (c->closed) return;
     size_t bytes = kept + (size_t)n;
     size_t used = c->codec->parse(a, c, a->scratch, bytes);
+    silent_used(a, c, used);
     if (!c->closed && used < bytes && !c->closing) keep_input(a, c, a->scratch + used, bytes - used);
 }
 

@@ -5,18 +5,14 @@ static struct heap_places places_of(const struct acceptor *a) {
     return (struct heap_places){a->timer_places, sizeof *a->timer_places};
 }
 
-static uint32_t index_of(const struct connection *c) {
-    return c->number & ((1u << INDEX_BITS) - 1);
-}
-
 void timer_clear(struct acceptor *a, struct connection *c) {
-    if (c->timed) heap_remove(&a->timers, places_of(a), a->timer_places[index_of(c)]);
+    if (c->timed) heap_remove(&a->timers, places_of(a), a->timer_places[connection_index(c)]);
     c->timed = false;
 }
 
 bool timer_put(struct acceptor *a, struct connection *c, uint64_t due_ns) {
     timer_clear(a, c);
-    c->timed = heap_push(&a->timers, places_of(a), heap_key(due_ns, 0, index_of(c)));
+    c->timed = heap_push(&a->timers, places_of(a), heap_key(due_ns, 0, connection_index(c)));
     return c->timed;
 }
 

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,7 @@
 #include "acceptor/lists.h"
 #include "acceptor/mesh.h"
 #include "acceptor/room.h"
+#include "acceptor/silent.h"
 #include "acceptor/socket.h"
 #include "acceptor/timers.h"
 #include "acceptor/upcalls.h"
@@ -31,11 +33,15 @@
 /* How often acceptor_run looks at the clock while it is busy. */
 enum { TURNS_PER_CLOCK = 64 };
 
+/* While accepting is suspended, it is tried again so often. */
+#define RETRY_ACCEPT_NS 100000000u
+
 /* --- listeners ---------------------------------------------------------------------------------------------------- */
 
 /* Out of descriptors or memory: until a connection closes, or a while has passed. */
 static void stop_accepting(struct acceptor *a, int why) {
     a->accepting = false;
+    a->accept_again_ns = a->now_ns + RETRY_ACCEPT_NS;
     upcall_push(a, UPCALL_CANNOT_ACCEPT, (uint32_t)why, 0, NULL, NULL, 0);
     for (uint32_t i = 0; i < a->listener_count; i++) {
         struct listener *l = &a->listeners[i];
@@ -43,31 +49,38 @@ static void stop_accepting(struct acceptor *a, int why) {
     }
 }
 
+/* A connection cannot be accepted for want of room (why: errno, or 0). Whether to try again at once: one that had said
+ * nothing has given way. accept() may fail though nobody waits. */
+static bool makes_room(struct acceptor *a, const struct listener *l, int why) {
+    struct pollfd waits = {.fd = l->fd, .events = POLLIN};
+    if (poll(&waits, 1, 0) <= 0) return false;
+    if (socket_gives_way(a)) return true;
+    stop_accepting(a, why);
+    return false;
+}
+
 static void accept_some(struct acceptor *a, const struct listener *l) {
     for (int i = 0; i < ACCEPTS_PER_TURN && a->accepting; i++) {
-        if (a->connections >= a->max_connections) {
-            stop_accepting(a, 0);
-            return;
-        }
+        if (a->connections >= a->max_connections && !makes_room(a, l, 0)) return;
         int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        int why = errno;
         if (fd >= 0) {
             struct connection *c = socket_open(a, fd, l->protocol);
             if (c == NULL) {
-                int why = errno;
+                why = errno;
                 close(fd);
                 stop_accepting(a, why);
                 continue;
             }
             c->listener = l->number & (MAX_LISTENERS - 1);
+            silent_enter(a, c);
             if (l->filtered) acceptor_filter(a, c->number);
-            continue;
-        }
-        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-            stop_accepting(a, errno);
+        } else if (why == EMFILE || why == ENFILE || why == ENOBUFS || why == ENOMEM) {
+            if (!makes_room(a, l, why)) return;
+        } else if (why != ECONNABORTED && why != EINTR) {
+            /* A client that has given up meanwhile must not keep the others waiting. */
             return;
         }
-        /* A client that has given up meanwhile must not keep the others waiting. */
-        if (errno != ECONNABORTED && errno != EINTR) return;
     }
 }
 
@@ -272,6 +285,7 @@ bool turn(struct acceptor *a, int timeout_ms) {
     if (a->runnable.count > 0) run_runnable(a);
     if (a->codecs_left != 0) run_codecs(a);
     if (timers_may_run(a)) timers_run(a);
+    if (!a->accepting && a->now_ns >= a->accept_again_ns) listeners_update(a);
     trim_channels(a);
     room_look(a);
     /* The workers first: they can work while this process is in the system calls that follow. */
@@ -340,8 +354,7 @@ static bool look_for_replies(struct acceptor *a) {
     return false;
 }
 
-/* While accepting is suspended, somebody has to try again. */
-enum { RETRY_ACCEPT_MS = 100, SWEEP_MS = SWEEP_NS / 1000000, COARSE_CLOCK_NS = 4000000 };
+enum { RETRY_ACCEPT_MS = RETRY_ACCEPT_NS / 1000000, SWEEP_MS = SWEEP_NS / 1000000, COARSE_CLOCK_NS = 4000000 };
 
 static int timeout_until(const struct acceptor *a, bool forever, uint64_t deadline) {
     int most = a->accepting || a->listener_count == 0 ? INT_MAX : RETRY_ACCEPT_MS;
@@ -376,8 +389,6 @@ int acceptor_run(struct acceptor *a, int64_t max_wait_ns) {
             if (forever || turns % TURNS_PER_CLOCK != 0) continue;
         } else if (owed && !patient) {
             patient = !look_for_replies(a);
-        } else if (!a->accepting) {
-            listeners_update(a);
         }
         if (!forever && clock_ns() >= deadline) break;
     }

@@ -55,6 +55,7 @@ struct acceptor_board {
     _Alignas(64) uint64_t counters[BOARD_PROTOCOLS][BOARD_COUNTERS]; /* each protocol has its own order */
     uint64_t total_connections;
     uint64_t connections; /* open now */
+    uint64_t gave_way;    /* closed for a newcomer, since they had said nothing */
     struct loop_figures loop;
     _Atomic uint32_t members[BOARD_MEMBERSHIPS]; /* of each name, now: see acceptor/members.h */
 };

@@ -202,6 +202,7 @@ class Bench:
         self.acceptor = Engine(0, self.workers, SHARDS, self._board, self._wake)
         broker = Broker("0123456789abcdef", STARTED_NS)
         self.full: list[int] = []  # why no connection was accepted
+        self.gave_way = 0
         self.beanstalk = Beanstalk(self.acceptor, {"max-job-size": 65535}, broker, lambda: STARTED_NS + 5 * SECOND)
         self.worker = [
             FakeWorker(self.acceptor, i, self.ring_bytes, self._wake) for i in range(self.workers)
@@ -224,6 +225,8 @@ class Bench:
                     self.beanstalk.closed(upcall.conn)
                 elif upcall.kind == engine.CANNOT_ACCEPT:
                     self.full.append(upcall.conn)
+                elif upcall.kind == engine.GAVE_WAY:
+                    self.gave_way += upcall.conn
                 else:
                     raise AssertionError(upcall)
 

@@ -425,6 +425,7 @@ const struct codec nsq_codec = {
     .is_name = nsq_is_name,
     .answer = answer,
     .parse = parse,
+    .greeting_bytes = NSQ_MAGIC_BYTES,
     .started = started,
     .stopped = stopped,
     .set = set,
