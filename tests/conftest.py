@@ -18,6 +18,8 @@ settings.register_profile(
 )  # fmt: skip
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "bounded"))
 
+gc.disable()  # until the tests are collected: see below
+
 # A broker is several Python processes, and the tests start hundreds: none of them is to compile all modules again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).resolve().parent.parent / "build" / "bytecode")
@@ -47,6 +49,7 @@ def _is_of_peer(item: pytest.Item) -> bool:
 def pytest_collection_finish() -> None:
     """Thousands of tests are objects that stay: the collector need not look at them again and again."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", params=shapes(*SHAPES))
