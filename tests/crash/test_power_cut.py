@@ -78,8 +78,8 @@ def test_what_was_acknowledged_survives_a_power_cut(shape: Shape, shim: Path, tm
 
 @pytest.mark.parametrize("shape", shapes(SINGLE))
 def test_the_shim_can_tell_the_difference(shape: Shape, shim: Path, tmp_path: Path) -> None:
-    """Without syncs there is something to lose, a job or what was done with it: if nothing were lost here, the test above
-    would prove nothing."""
+    """Without syncs there is something to lose, a job or what was done with it: if nothing were lost here, the test
+    above would prove nothing."""
     ledger, left = cut(shape, shim, tmp_path, "never")
     with running(SINGLE, data_dir=left) as server, pytest.raises(AssertionError, match=r"is \w+ where it may be"):
         ledger.check(server)
