@@ -294,6 +294,20 @@ def test_a_producer_that_ends_publishes_nothing_more(topic: str) -> None:
         assert not wire.frames
 
 
+def test_what_comes_behind_a_close_in_one_packet_is_not_stored(server: PulsarServer, topic: str) -> None:
+    """A real broker has ended the producer by then, and closes the connection of who sends for it."""
+    with Wire(server.port) as wire, Wire(server.port) as other:
+        wire.connect().producer(topic)
+        close = encode("close_producer", request_id=77, producer_id=1)
+        wire.raw(close + send_frame(1, 1, entry_of(metadata(), b"behind")))
+        assert wire.is_closed()
+        other.connect().subscribe(topic, initialPosition=1)
+        other.ask("getLastMessageId", "getLastMessageIdResponse", consumer_id=1)
+        other.producer(topic)
+        other.send(b"next")
+        assert other.expect("send_receipt").message_id.entryId == 0
+
+
 def test_a_producer_comes_back_with_a_higher_epoch(wire: Wire, topic: str) -> None:
     wire.producer(topic, producer_name="n", epoch=0)
     assert wire.producer(topic, producer=2, producer_name="n", epoch=1).producer_name == "n"

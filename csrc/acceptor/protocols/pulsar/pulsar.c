@@ -94,7 +94,10 @@ static bool take_command(struct acceptor *a, struct connection *c, struct pulsar
     case PULSAR_FLOW:
     case PULSAR_ACK:
     case PULSAR_REDELIVER: return p->connected ? take_hot(a, c, &command, bytes, entry) : pulsar_hang_up(a, c);
-    default: return p->connected ? hand_over(a, c, bytes) : pulsar_hang_up(a, c);
+    default:
+        if (!p->connected) return pulsar_hang_up(a, c);
+        if (command.type == PULSAR_CLOSE_PRODUCER) pulsar_producer_leaves(c, command.body);
+        return hand_over(a, c, bytes);
     }
 }
 

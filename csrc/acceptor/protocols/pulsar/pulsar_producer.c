@@ -181,12 +181,21 @@ static void publish(struct acceptor *a, struct connection *c, struct pulsar_prod
     if (!ask_to_publish(a, producer->worker, &request, &origin, &headers, entry->all)) engine_oom(a, c);
 }
 
+void pulsar_producer_leaves(struct connection *c, struct pulsar_bytes close) {
+    uint64_t id;
+    struct pulsar_producer *producer =
+        pulsar_scan_close(close, &id) ? pulsar_table_find(&pulsar_of(c)->producers, id) : NULL;
+    if (producer != NULL) producer->leaves = true;
+}
+
 bool pulsar_send(struct acceptor *a, struct connection *c, const struct pulsar_send *send, struct pulsar_bytes bytes) {
     struct pulsar_producer *producer = pulsar_table_find(&pulsar_of(c)->producers, send->producer);
     struct pulsar_entry entry;
     if (producer == NULL || (!producer->open && !producer->closed)) return pulsar_hang_up(a, c);
     /* We have closed the producer: when its client knows, it sends the message again. */
     if (producer->closed) return true;
+    /* The real broker has ended the producer then, unless receipts are still to come. */
+    if (producer->leaves && producer->pending == 0) return pulsar_hang_up(a, c);
     /* Its worker died while Python was about to open it. */
     if (a->links[producer->worker].channel == NULL) {
         pulsar_producer_lose(a, c, producer);
@@ -203,7 +212,7 @@ bool pulsar_send(struct acceptor *a, struct connection *c, const struct pulsar_s
         say_error(a, c, producer->id, send->sequence, PULSAR_NOT_ALLOWED, "There is one transaction coordinator, 0");
     else if (producer->max_message_bytes > 0 && !send->is_chunk && pulsar_length(bytes) > producer->max_message_bytes)
         say_error(a, c, producer->id, send->sequence, PULSAR_NOT_ALLOWED, "Exceed maximum message size");
-    else if (producer->closing)
+    else if (producer->closing || producer->leaves)
         say_error(a, c, producer->id, send->sequence, PULSAR_PERSISTENCE_ERROR, "Producer is closed");
     else if (draining(a))
         say_error(a, c, producer->id, send->sequence, PULSAR_SERVICE_NOT_READY, "The broker is being drained");

@@ -6,6 +6,8 @@
 
 /* False: the SEND cannot be handled now, and the connection is stalled. */
 bool pulsar_send(struct acceptor *a, struct connection *c, const struct pulsar_send *send, struct pulsar_bytes entry);
+/* What the client sends for this producer from now on is not stored: it has sent its CLOSE_PRODUCER. */
+void pulsar_producer_leaves(struct connection *c, struct pulsar_bytes close);
 void pulsar_published(struct acceptor *a, struct connection *c, const struct pulsar_pending *pending,
                       const struct message *reply);
 /* Removes and frees a producer; `free` alone leaves its topic bound, as at the end of the acceptor. */

@@ -47,6 +47,14 @@ bool pulsar_scan_flow(struct pulsar_bytes bytes, struct pulsar_flow *out) {
     return pulsar_is_done(bytes) && seen == 3;
 }
 
+bool pulsar_scan_close(struct pulsar_bytes bytes, uint64_t *producer) {
+    struct pulsar_field field;
+    bool seen = false;
+    while (pulsar_next(&bytes, &field))
+        if (field.tag == PULSAR_TAG(1, PULSAR_VARINT)) *producer = field.number, seen = true;
+    return pulsar_is_done(bytes) && seen;
+}
+
 /* Adds the words of an ack set, which may be packed or not. */
 static bool add_words(struct pulsar_id *id, const struct pulsar_field *field) {
     struct pulsar_bytes rest = field->bytes;

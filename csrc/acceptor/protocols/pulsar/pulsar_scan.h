@@ -61,6 +61,8 @@ struct pulsar_flow {
     uint32_t permits;
 };
 bool pulsar_scan_flow(struct pulsar_bytes bytes, struct pulsar_flow *out);
+/* The producer of a CLOSE_PRODUCER. */
+bool pulsar_scan_close(struct pulsar_bytes bytes, uint64_t *producer);
 
 enum { PULSAR_ACK_WORDS = 16 };
 struct pulsar_id {

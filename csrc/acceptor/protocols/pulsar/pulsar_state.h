@@ -79,7 +79,8 @@ struct pulsar_producer {
     bool lost;  /* its worker has died, so Python cannot open it any more */
     bool deduplicates;
     bool closed;                /* we have closed it; its SENDs are ignored, as the client does not know yet */
-    bool closing;               /* by its client or fenced off; it ends when all receipts have been sent */
+    bool leaves : 1;            /* its client has sent a CLOSE_PRODUCER, which Python may not have seen yet */
+    bool closing : 1;           /* by its client or fenced off; it ends when all receipts have been sent */
     bool delays;                /* its messages may be delayed, ... */
     uint32_t max_message_bytes; /* of an entry that is no chunk; 0: the topic has no limit of its own */
     uint64_t max_delay_ms;      /* ... by this much at most; 0: any time */
