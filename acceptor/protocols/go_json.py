@@ -1,12 +1,13 @@
 """Reads JSON objects by the rules of Go's encoding/json, as nsqd does.
 
-A key matches a field in any case. Unknown keys are ignored, and of several for one field the last counts. null leaves a
-field unset. A value of another type than the field's is an error; a number with a point or an exponent is not a whole
+A key matches a field in any case. Unknown keys are ignored, and of several for one field the last counts, but each must
+have the field's type. null leaves a field as it is. A value of another type than the field's is an error; a number with a point or an exponent is not a whole
 number. Bytes that are not UTF-8 are replaced.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -25,11 +26,24 @@ T = TypeVar("T")
 Reader: TypeAlias = Callable[[object], T]
 
 
+class _Pairs(dict[str, Any]):
+    """An object with all of its keys, of which a dict keeps the last of each name."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self.pairs = pairs
+
+
 def loads(body: bytes) -> object:
+    text = body.decode("utf-8", "replace")
     try:
-        return orjson.loads(body.decode("utf-8", "replace"))
+        found = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise DecodeError(str(error)) from None
+    # As many colons as keys: no key comes twice, as it is nearly always.
+    if not isinstance(found, dict) or body.count(b":") == len(found):
+        return found
+    return json.loads(text, object_pairs_hook=_Pairs)
 
 
 def fields(value: object, readers: Mapping[str, Reader[Any]]) -> dict[str, Any]:
@@ -39,7 +53,7 @@ def fields(value: object, readers: Mapping[str, Reader[Any]]) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise DecodeError(f"not an object: {_kind(value)}")
     found = {}
-    for key, member in value.items():
+    for key, member in value.pairs if isinstance(value, _Pairs) else value.items():
         name = key if key in readers else key.casefold()
         if name in readers and member is not None:
             try:

@@ -73,6 +73,11 @@ def _piece(token: str, stars: list[int], has_wildcards: bool) -> tuple[str, int]
     name, arguments = match[1].lower(), match[2].split(",")
     if not has_wildcards and name not in ("random", "partition"):
         raise TransformError(f'"{token}": there is no such wildcard')
+    if name == "partition" and not has_wildcards:
+        # There are no tokens to go by: it goes by the whole subject, whatever is said.
+        for argument in arguments[1:]:
+            _number(token, argument)
+        arguments = arguments[:1]
     return _call(token, name, arguments, stars)
 
 
