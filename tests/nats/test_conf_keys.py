@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from mq_shards.acceptor.protocols.nats.conf_keys import UNSUPPORTED, read_conf
+from mq_shards.acceptor.protocols.nats.conf import Value
+from mq_shards.acceptor.protocols.nats.conf_keys import CHECKS, UNSUPPORTED, read_conf
 
 from tests.nats.record_keys import KEYS
 
@@ -77,16 +78,36 @@ def test_a_key_is_known(tmp_path: Path, block: str, key: str) -> None:
         assert f'unknown key "{key}"' not in complaint(tmp_path, text), value
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "http: no", "https: off", "http_port: off", 'http_port: "127.0.0.1:8222"', 'https_port: ":8222"',
+        "lame_duck_grace_period: 1",
+    ],
+)  # fmt: skip
+def test_a_value_of_another_type_is_refused(tmp_path: Path, line: str) -> None:
+    assert complaint(tmp_path, line)
+
+
 @pytest.mark.parametrize("block", BLOCKS)
 def test_a_key_that_nobody_knows_is_an_error_with_its_line(tmp_path: Path, block: str) -> None:
     said = complaint(tmp_path, "\n\n" + BLOCKS[block].replace("%", "nobodys_key: 1") + "\n")
     assert "nats-server.conf:3" in said and 'unknown key "nobodys_key"' in said
 
 
+VALID: Final = {Value.flag: "true", Value.whole: "1", Value.text: "x", Value.block: "{ a: true }"}
+
+
+@pytest.mark.parametrize("key", CHECKS)
+def test_a_value_that_nats_server_refuses_is_refused(tmp_path: Path, key: str) -> None:
+    for value in VALID.values():
+        assert bool(complaint(tmp_path, f"{key}: {value}\n")) == (value != VALID[CHECKS[key]]), value
+
+
 @pytest.mark.parametrize("key", UNSUPPORTED)
 def test_what_is_not_supported_is_one_warning_with_its_line(tmp_path: Path, key: str) -> None:
     path = tmp_path / "nats-server.conf"
-    path.write_text(f"\n{key}: x\n")
+    path.write_text(f"\n{key}: {VALID.get(CHECKS.get(key), 'x')}\n")
     warnings = read_conf(str(path)).warnings
     assert len(warnings) == 1 and f"nats-server.conf:2: {key} is not supported: " in warnings[0]
 

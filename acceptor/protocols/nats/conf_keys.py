@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -99,6 +99,21 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
     "no_system_account": _LATER,
 }
 
+# What their values must be, as far as nats-server looks at them.
+CHECKS: Final[Mapping[str, Callable[[Value], object]]] = {
+    **dict.fromkeys(("store_dir", "remote_syslog"), Value.text),
+    **dict.fromkeys(("max_traced_msg_len", "connect_error_reports", "reconnect_error_reports", "prof_port"), Value.whole),
+    **dict.fromkeys(("proxies", "feature_flags", "default_js_domain"), Value.block),
+    "prof_block_rate": Value.whole,
+    **dict.fromkeys(
+        (
+            "no_fast_producer_stall", "disable_sublist_cache", "no_system_account", "debug", "trace", "trace_verbose",
+            "trace_headers", "logtime", "logtime_utc", "syslog",
+        ),
+        Value.flag,
+    ),
+}  # fmt: skip
+
 # Synonyms of keys.
 SAME: Final[Mapping[str, str]] = {
     "net": "host", "monitor_port": "http_port", "max_conn": "max_connections", "max_subs": "max_subscriptions",
@@ -109,7 +124,7 @@ SAME: Final[Mapping[str, str]] = {
 }  # fmt: skip
 
 KEYS: Final[dict[str, Taker]] = {
-    **{key: unsupported(key, why) for key, why in UNSUPPORTED.items()},
+    **{key: unsupported(key, why, CHECKS.get(key)) for key, why in UNSUPPORTED.items()},
     "listen": listen("nats"),
     "host": host("nats"),
     "port": port("nats"),

@@ -52,6 +52,11 @@ def _take_lame_duck_duration(conf: Conf, value: Value) -> None:
     conf.set("lame-duck-duration", value, f"{ns}ns")
 
 
+def _take_lame_duck_grace_period(conf: Conf, value: Value) -> None:
+    value.text()  # here a number of seconds is an error, unlike elsewhere
+    duration_option("lame-duck-grace-period")(conf, value)
+
+
 _CERTIFICATE_STORE: Final = "there is no certificate store of Windows here"
 
 
@@ -178,10 +183,14 @@ TLS: Final[Mapping[str, Taker]] = {
 }
 
 
-def _monitoring(scheme: str) -> Taker:
+def _monitoring(scheme: str, *, is_port: bool = False) -> Taker:
+    """`is_port`: a number only."""
+
     def take(conf: Conf, value: Value) -> None:
         """A port, or HOST:PORT; 0: no monitoring."""
-        if value.content == 0:
+        if is_port:
+            value.whole()
+        if value.content == 0 and value.content is not False:
             return
         listen(scheme)(conf, value)
         if isinstance(value.content, int):
@@ -204,9 +213,9 @@ def _take_log_file_count(conf: Conf, value: Value) -> None:
 
 OPERATING: Final[Mapping[str, Taker]] = {
     "http": _monitoring("nats-http"),
-    "http_port": _monitoring("nats-http"),
+    "http_port": _monitoring("nats-http", is_port=True),
     "https": _monitoring(SECURE_MONITORING),
-    "https_port": _monitoring(SECURE_MONITORING),
+    "https_port": _monitoring(SECURE_MONITORING, is_port=True),
     "http_base_path": option("http-base-path", Value.text),
     "max_closed_clients": option("max-closed-clients", Value.whole),
     "tls": take_tls("tls", "tls-", TLS),
@@ -214,7 +223,7 @@ OPERATING: Final[Mapping[str, Taker]] = {
     "max_connections": option("max-connections", _connections),
     "client_advertise": option("client-advertise", Value.text),
     "lame_duck_duration": _take_lame_duck_duration,
-    "lame_duck_grace_period": duration_option("lame-duck-grace-period"),
+    "lame_duck_grace_period": _take_lame_duck_grace_period,
     "logfile": _take_log_file,
     "logfile_size_limit": _take_log_file_limit,
     "logfile_max_num": _take_log_file_count,

@@ -135,8 +135,12 @@ def percent_of(value: Value) -> int:
     return int(text)
 
 
-def unsupported(key: str, why: str) -> Taker:
+def unsupported(key: str, why: str, check: Callable[[Value], object] | None = None) -> Taker:
+    """`check` refuses what a nats-server refuses."""
+
     def take(conf: Conf, value: Value) -> None:
+        if check is not None:
+            check(value)
         # No warning about a feature that the file turns off.
         if value.content not in (False, {}, []):
             conf.warn(value, f"{key} is not supported: {why}")
