@@ -160,7 +160,7 @@ AUTHORIZATION: Final[Mapping[str, Taker]] = {
     "permissions": _do_nothing,
     "auth_callout": take_callout,
     "auth_hook": take_callout,
-    "proxy_required": unsupported("proxy_required", "there are no trusted proxies"),
+    "proxy_required": unsupported("proxy_required", "there are no trusted proxies", Value.flag),
 }
 
 

@@ -102,9 +102,9 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
 # What their values must be, as far as nats-server looks at them.
 CHECKS: Final[Mapping[str, Callable[[Value], object]]] = {
     **dict.fromkeys(("store_dir", "remote_syslog"), Value.text),
-    **dict.fromkeys(("max_traced_msg_len", "connect_error_reports", "reconnect_error_reports", "prof_port"), Value.whole),
+    **dict.fromkeys(("connect_error_reports", "reconnect_error_reports"), Value.whole),
+    **dict.fromkeys(("max_traced_msg_len", "prof_port", "prof_block_rate"), Value.whole),
     **dict.fromkeys(("proxies", "feature_flags", "default_js_domain"), Value.block),
-    "prof_block_rate": Value.whole,
     **dict.fromkeys(
         (
             "no_fast_producer_stall", "disable_sublist_cache", "no_system_account", "debug", "trace", "trace_verbose",

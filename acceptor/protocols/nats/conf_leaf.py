@@ -65,7 +65,7 @@ AUTHORIZATION: Final[Mapping[str, Taker]] = {
     "account": option("leaf-account", Value.text),
     "timeout": timeout("leaf-auth-timeout"),
     "users": _take_users,
-    "proxy_required": unsupported("proxy_required", "there are no trusted proxies"),
+    "proxy_required": unsupported("proxy_required", "there are no trusted proxies", Value.flag),
 }
 
 
