@@ -1,8 +1,8 @@
 """Reads JSON objects by the rules of Go's encoding/json, as nsqd does.
 
 A key matches a field in any case. Unknown keys are ignored, and of several for one field the last counts, but each must
-have the type of the field. null leaves a field as it is. A value of another type is an error; a number with a point or an
-exponent is not a whole number. Bytes that are not UTF-8 are replaced.
+have the type of the field. null leaves a field as it is. A value of another type is an error; a number with a point
+or an exponent is not a whole number. Bytes that are not UTF-8 are replaced.
 """
 
 from __future__ import annotations
