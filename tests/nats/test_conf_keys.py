@@ -82,11 +82,24 @@ def test_a_key_is_known(tmp_path: Path, block: str, key: str) -> None:
     "line",
     [
         "http: no", "https: off", "http_port: off", 'http_port: "127.0.0.1:8222"', 'https_port: ":8222"',
-        "lame_duck_grace_period: 1",
+        "lame_duck_grace_period: 1", 'websocket { ping_interval: "1" }', "leafnodes { isolate: x }",
+        "leafnodes { remotes [ { isolate: 1 } ] }", "leafnodes { remotes [ { js_cluster_migrate: x } ] }",
+        "leafnodes { remotes [ { compression: {a: 1} } ] }", "authorization { users [ { proxy_required: 1 } ] }",
     ],
 )  # fmt: skip
 def test_a_value_of_another_type_is_refused(tmp_path: Path, line: str) -> None:
     assert complaint(tmp_path, line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "leafnodes { remotes [ { dial_timeout: 2, first_info_timeout: 3 } ] }", "websocket { ping_interval: 60 }",
+        'mappings: { "m.x": "{{partition(3,1)}}.a" }',
+    ],
+)  # fmt: skip
+def test_a_value_that_nats_server_accepts_is_accepted(tmp_path: Path, line: str) -> None:
+    assert not complaint(tmp_path, line)
 
 
 @pytest.mark.parametrize("block", BLOCKS)

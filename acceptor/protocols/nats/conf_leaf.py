@@ -123,7 +123,7 @@ LEAFNODES: Final[Mapping[str, Taker]] = {
     "dial_timeout": duration_option("leaf-dial-timeout"),
     **dict.fromkeys(("min_version", "minimum_version"), _take_min_version),
     **{
-        key: unsupported(f"leafnodes.{key}", "leaf nodes hear what others want")
+        key: unsupported(f"leafnodes.{key}", "leaf nodes hear what others want", Value.flag)
         for key in ("isolate_leafnode_interest", "isolate")
     },
     "write_timeout": write_timeout("leaf-write-timeout"),

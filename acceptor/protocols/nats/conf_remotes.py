@@ -11,7 +11,7 @@ from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 from mq_shards.acceptor.protocols.nats.conf import Value
 from mq_shards.acceptor.protocols.nats.conf_compression import RTT_KEYS, compression_mode
 from mq_shards.acceptor.protocols.nats.conf_operating import only_of_routes, tls_block
-from mq_shards.acceptor.protocols.nats.conf_takers import Conf, Taker, option, take_block, unsupported
+from mq_shards.acceptor.protocols.nats.conf_takers import Conf, Taker, option, span_ns, take_block, unsupported
 from mq_shards.acceptor.protocols.nats.remotes import MOST, by_websocket, hub_url, read
 from mq_shards.acceptor.protocols.nats.route_compression import thresholds
 from mq_shards.acceptor.protocols.nats.transforms import is_subject
@@ -59,7 +59,7 @@ def _flag(name: str) -> RowTaker:
 
 def _duration(name: str) -> RowTaker:
     def take(row: dict[str, Any], value: Value) -> None:
-        row[name] = max(value.duration_ns(), 0)
+        row[name] = max(span_ns(value), 0)
 
     return take
 
@@ -80,6 +80,8 @@ def _compression(row: dict[str, Any], value: Value) -> None:
                 row["thresholds_ns"] = list(thresholds([parse_duration(text) or 0 for text in item.texts()], "leaf-"))
             except ValueError as error:
                 raise item.error(str(error)) from None
+        else:
+            raise item.error(f'unknown key "{key}" in compression')
 
 
 ROW: Final[Mapping[str, RowTaker]] = {
@@ -101,14 +103,20 @@ ROW: Final[Mapping[str, RowTaker]] = {
     "dial_timeout": _duration("dial_ns"),
     "compression": _compression,
 }
+
+
+def _flag_or_block(value: Value) -> object:
+    return value.block() if isinstance(value.content, dict) else value.flag()
+
+
 _MIGRATION: Final = "there is no JetStream whose assets would move"
 OTHERS: Final[Mapping[str, Taker]] = {
     **{
-        key: unsupported(f"leafnodes.remotes.{key}", _MIGRATION)
+        key: unsupported(f"leafnodes.remotes.{key}", _MIGRATION, _flag_or_block)
         for key in ("jetstream_cluster_migrate", "js_cluster_migrate")
     },
     **{
-        key: unsupported(f"leafnodes.remotes.{key}", "leaf nodes hear what others want")
+        key: unsupported(f"leafnodes.remotes.{key}", "leaf nodes hear what others want", Value.flag)
         for key in ("isolate_leafnode_interest", "isolate", "request_isolation")
     },
 }  # fmt: skip

@@ -102,15 +102,22 @@ def option(name: str, get: Callable[[Value], object]) -> Taker:
     return take
 
 
+def span_ns(value: Value) -> int:
+    """A duration in Go's notation; a bare number means seconds, as in old files."""
+    return value.content * SECOND if _is_whole(value) else value.duration_ns()
+
+
+def _is_whole(value: Value) -> bool:
+    return isinstance(value.content, int) and not isinstance(value.content, bool)
+
+
 def duration_option(name: str) -> Taker:
-    """Makes a taker of a duration in Go's notation; a bare number means seconds, as in old files."""
+    """Makes a taker of a duration."""
 
     def take(conf: Conf, value: Value) -> None:
-        if isinstance(value.content, int) and not isinstance(value.content, bool):
+        if _is_whole(value):
             conf.warn(value, f'{value.content} is taken for seconds: write it as a duration, "{value.content}s"')
-            ns = value.content * SECOND
-        else:
-            ns = value.duration_ns()
+        ns = span_ns(value)
         conf.set(name, value, f"{ns}ns" if ns else 0)
 
     return take

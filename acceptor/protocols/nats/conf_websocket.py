@@ -16,6 +16,7 @@ from mq_shards.acceptor.protocols.nats.conf_takers import (
     listen,
     option,
     port,
+    span_ns,
     take_block,
     unsupported,
 )
@@ -110,7 +111,7 @@ WEBSOCKET: Final[dict[str, Taker]] = {
     "token_cookie": option("websocket-token-cookie", Value.text),
     "no_auth_user": option("websocket-no-auth-user", Value.text),
     "headers": option("websocket-headers", _headers),
-    "ping_interval": unsupported("ping_interval", "websockets are sent PINGs as often as other clients"),
+    "ping_interval": unsupported("ping_interval", "websockets are sent PINGs as often as other clients", span_ns),
 }
 WEBSOCKET.update({
     "compress": WEBSOCKET["compression"],
