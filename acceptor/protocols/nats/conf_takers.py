@@ -104,7 +104,7 @@ def option(name: str, get: Callable[[Value], object]) -> Taker:
 
 def span_ns(value: Value) -> int:
     """A duration in Go's notation; a bare number means seconds, as in old files."""
-    return value.content * SECOND if _is_whole(value) else value.duration_ns()
+    return value.whole() * SECOND if _is_whole(value) else value.duration_ns()
 
 
 def _is_whole(value: Value) -> bool:
