@@ -115,6 +115,7 @@ _DONE: Final[Mapping[str, Mapping[str, str]]] = {
     f"{_SCHEMA}/schema": {"GET": "topic:GET_METADATA", "POST": "topic:PRODUCE", "DELETE": "admin"},
     f"{_SCHEMA}/schema/{{version}}": {"GET": "topic:GET_METADATA"},
     f"{_SCHEMA}/schemas": {"GET": "topic:GET_METADATA"},
+    f"{_SCHEMA}/metadata": {"GET": "topic:GET_METADATA"},
     f"{_SCHEMA}/version": {"POST": "topic:GET_METADATA"},
     f"{_SCHEMA}/compatibility": {"POST": "topic:GET_METADATA"},
     _LOOKUP: {"GET": "topic:LOOKUP"},

@@ -81,7 +81,7 @@ _NO_REPORT = _missing("this broker has its figures, and those of topics, at /met
 _NO_WORKER = _off(409, "Pulsar Function Worker is not enabled, probably functionsWorkerEnabled is set to false")
 _NO_PACKAGES = _off(503, "Package Management Service is not enabled in the broker.")
 _ALL_METHODS = ("GET", "PUT", "POST", "DELETE")
-_OF_WORKER = ("/admin/v3/functions", "/admin/v3/sinks", "/admin/v3/sources")
+_OF_WORKER = tuple(f"/admin/v3/{kind}" for kind in ("functions", "sink", "sinks", "source", "sources"))
 _BELOW = ("/{tenant}/{namespace}", "/{tenant}/{namespace}/{name}", "/{tenant}/{namespace}/{name}/{what}")
 
 ROUTES: Routes = {

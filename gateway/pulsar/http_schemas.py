@@ -27,6 +27,7 @@ class HttpSchemas:
             f"{topic}/schema": {"GET": self._get, "POST": self._put, "DELETE": self._delete},
             f"{topic}/schema/{{version}}": {"GET": self._get_version},
             f"{topic}/schemas": {"GET": self._all},
+            f"{topic}/metadata": {"GET": self._metadata},
             f"{topic}/version": {"POST": self._version},
             f"{topic}/compatibility": {"POST": self._compatibility},
         }
@@ -63,6 +64,13 @@ class HttpSchemas:
             shown.append(orjson.dumps(_shown(schema)))
             await turns.pause()
         return Answer(200, b'{"getSchemaResponses":[' + b",".join(shown) + b"]}", JSON)
+
+    async def _metadata(self, call: Call) -> Answer:
+        """Which versions there are. They are in no ledger."""
+        live = self._control.store.catalog.live_schemas(str(self._name(call).base))
+        await self._control.store.settled()
+        index = [{"ledgerId": -1, "entryId": -1, "version": schema.version} for schema in live]
+        return json_of({"info": index[-1], "index": index}) if index else Answer(200)
 
     async def _put(self, call: Call) -> Answer:
         new = await _given(call)

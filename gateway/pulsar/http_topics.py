@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from mq_shards.acceptor.protocols.pulsar.names import NON_PERSISTENT, PERSISTENT, TopicName
 from mq_shards.acceptor.protocols.pulsar.position import Position, last_entry
@@ -46,7 +46,7 @@ class HttpTopics:
             f"{TOPIC}/createMissedPartitions": {"POST": self._make_missing},
             f"{TOPIC}/lastMessageId": {"GET": self._last},
             f"{TOPIC}/compaction": {"GET": self._compaction, "PUT": self._compact},
-            f"{TOPIC}/offload": {"GET": self._not_here, "PUT": self._not_here},
+            f"{TOPIC}/offload": {"GET": self._offloaded, "PUT": self._not_here},
             f"{TOPIC}/properties": {
                 "GET": self._properties, "PUT": self._set_properties, "DELETE": self._no_property,
             },
@@ -236,6 +236,11 @@ class HttpTopics:
             self._compactions.start(part)
         return NO_CONTENT
 
+    async def _offloaded(self, call: Call) -> Answer:
+        """Nothing ever is."""
+        await self._control.check_exists(call.topic(self._control))
+        return json_of({"status": "NOT_RUN", "lastError": "", "firstUnoffloadedMessage": NO_MESSAGE})
+
     async def _not_here(self, call: Call) -> Answer:
         await self._control.check_exists(call.topic(self._control))
         raise RefusedError(501, "NotAllowedError", "this broker cannot do that yet")
@@ -287,6 +292,9 @@ class HttpTopics:
         name, topic = self._made(call)
         left = {role: what for role, what in topic.permissions.items() if role != call.names["role"]}
         return await self._set_permissions(name, topic, left)
+
+
+NO_MESSAGE: Final = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1, "batchSize": 0, "batchIndex": -1}
 
 
 def message_id(name: TopicName, position: Position) -> dict[str, int]:

@@ -331,3 +331,20 @@ def test_a_cluster_and_a_namespace_are_made_with_what_pulsar_admin_says_of_them(
     ask(server, "DELETE", "namespaces/public/rated/dispatchRate")
     assert list(ask(server, "GET", "namespaces/public/rated")["topicDispatchRate"]) == ["far"]
     assert play(server.http, ("PUT", "namespaces/public/bad", {"topicDispatchRate": 3}))["status"] == 400
+
+
+def test_commands_of_pulsar_admin_about_what_is_not_here_have_a_real_brokers_answers(
+    server: PulsarServer, topic: str
+) -> None:
+    ask(server, "PUT", f"{P}/{topic}")
+    none = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1, "batchSize": 0, "batchIndex": -1}
+    found = ask(server, "GET", f"{P}/{topic}/offload")
+    assert found == {"status": "NOT_RUN", "lastError": "", "firstUnoffloadedMessage": none}
+    schema, path = {"type": "STRING", "schema": "", "properties": {}}, f"schemas/public/default/{topic}"
+    assert ask(server, "GET", f"{path}/metadata") is None
+    ask(server, "POST", f"{path}/schema", schema)
+    version = {"ledgerId": -1, "entryId": -1, "version": 0}
+    assert ask(server, "GET", f"{path}/metadata") == {"info": version, "index": [version]}
+    for kind in ("functions", "sink", "source"):
+        found = play(server.http, ("GET", f"/admin/v3/{kind}/public/default"))
+        assert found["status"] == 409 and "Function Worker is not enabled" in found["json"]["reason"]

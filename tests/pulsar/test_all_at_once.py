@@ -82,6 +82,7 @@ def test_all_partitions_are_terminated(server: PulsarServer, namespace: str) -> 
         wire.producer(f"persistent://{namespace}/p-partition-1")
         found = ask(server, "POST", f"{path}/terminate/partitions")["json"]
         assert {number: one["entryId"] for number, one in found.items()} == {"0": -1, "1": -1}
+        assert {one["partitionIndex"] for one in found.values()} == {-1}  # the key names the partition
         wire.expect("close_producer")
         for partition in range(2):
             topic = f"persistent://{namespace}/p-partition-{partition}"
