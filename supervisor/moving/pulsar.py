@@ -72,10 +72,13 @@ POLICY: Final = "set it with pulsar-admin, by namespace or topic"
 NO_LIMIT: Final = "there is no such limit here"
 LIMITED: Final = "broker.max-connections is the limit of an acceptor, for all addresses and protocols"
 NO_PLUGINS: Final = "there are no plugins here"
+ONE_COPY: Final = "a message is kept once, on this machine's disk"
+FIGURES: Final = "/metrics/ has what it has, whatever the file says"
+LOOKED_AT: Final = "pulsar.policies-interval says how often policies are looked after"
 UNLIKE: Final[Mapping[str, Unlike]] = {
     "advertisedListeners": Unlike(("",), "clients are told one address: pulsar.advertised-url"),
     "bindAddresses": Unlike(("",), "further addresses are --listen pulsar://HOST:PORT"),
-    "clusterName": Unlike(("standalone",), "the cluster is called standalone"),
+    "clusterName": Unlike(("standalone", ""), "the cluster is called standalone"),
     "haProxyProtocolEnabled": Unlike(OFF, "the PROXY protocol is not spoken"),
     "tlsEnabledWithKeyStore": Unlike(OFF, "certificates are PEM files here"),
     "tlsAllowInsecureConnection": Unlike(OFF, "a certificate that nobody trusts is refused"),
@@ -124,6 +127,43 @@ UNLIKE: Final[Mapping[str, Unlike]] = {
     "brokerInterceptors": Unlike(("",), NO_PLUGINS),
     "additionalServlets": Unlike(("",), NO_PLUGINS),
     "entryFilterNames": Unlike(("",), NO_PLUGINS),
+    "activeConsumerFailoverDelayTimeMillis": Unlike(("", "1000", "0"), "the active consumer changes at once"),
+    "brokerDeduplicationProducerInactivityTimeoutMinutes": Unlike(("", "360"), "a producer is forgotten after 6 hours"),
+    "compactionServiceFactoryClassName": Unlike(
+        ("", "org.apache.pulsar.compaction.PulsarCompactionServiceFactory"), NO_PLUGINS
+    ),
+    "connectionLivenessCheckTimeoutMillis": Unlike(("", "5000"), "who is in another's way has 5 s to answer a PING"),
+    "defaultNumberOfNamespaceBundles": Unlike(("", "4"), "a namespace has 4 bundles"),
+    "dispatchThrottlingOnBatchMessageEnabled": Unlike(OFF, "rates count the messages of a batch"),
+    "dispatchThrottlingOnNonBacklogConsumerEnabled": Unlike(ON, "rates are for all consumers"),
+    "maxActiveTransactionsPerCoordinator": Unlike(OFF, "50,000 open transactions are the limit here"),
+    "maxConsumerMetadataSize": Unlike(("", "1024"), "1,024 characters are the limit here"),
+    "maxPendingPublishRequestsPerConnection": Unlike(("", "1000"), "1,000 are the limit here"),
+    "sslFactoryPlugin": Unlike(("", "org.apache.pulsar.common.util.DefaultPulsarSslFactory"), NO_PLUGINS),
+    "statusFilePath": Unlike(("",), "/status.html says that the broker serves, without a file"),
+    "strictlyVerifySubscriptionName": Unlike(OFF, "names of subscriptions are taken as they are"),
+    "subscriptionBacklogScanMaxEntries": Unlike(("", "10000"), "analyze-backlog counts 10,000 entries"),
+    "subscriptionRedeliveryTrackerEnabled": Unlike(ON, "redeliveries are counted"),
+    "topicCompactionRetainNullKey": Unlike(OFF, "compaction removes messages without a key"),
+    "topicFactoryClassName": Unlike(("",), NO_PLUGINS),
+    "exposeTopicLevelMetricsInPrometheus": Unlike(ON, FIGURES),
+    **dict.fromkeys(
+        (
+            "exposeBundlesMetricsInPrometheus",
+            "exposeConsumerLevelMetricsInPrometheus",
+            "exposeProducerLevelMetricsInPrometheus",
+            "splitTopicAndPartitionLabelInPrometheus",
+        ),
+        Unlike(OFF, FIGURES),
+    ),
+    **dict.fromkeys(
+        ("managedLedgerDefaultEnsembleSize", "managedLedgerDefaultWriteQuorum", "managedLedgerDefaultAckQuorum"),
+        Unlike(("", "1"), ONE_COPY),
+    ),
+    "brokerServiceCompactionMonitorIntervalInSeconds": Unlike(("", "60"), LOOKED_AT),
+    "messageExpiryCheckIntervalInMinutes": Unlike(("", "5"), LOOKED_AT),
+    "retentionCheckIntervalInSeconds": Unlike(("", "120"), LOOKED_AT),
+    "subscriptionExpiryCheckIntervalInMinutes": Unlike(("", "5"), LOOKED_AT),
     # Settings that pulsar-admin can change here, each with the values that hold until it does.
     **{
         name: Unlike(quiet, POLICY)
@@ -131,6 +171,7 @@ UNLIKE: Final[Mapping[str, Unlike]] = {
             "allowAutoTopicCreation": ON,
             "allowAutoTopicCreationType": ("", "non-partitioned"),
             "allowAutoSubscriptionCreation": ON,
+            "backlogQuotaDefaultRetentionPolicy": ("", "producer_request_hold"),
             "defaultNumPartitions": ("", "1"),
             "delayedDeliveryEnabled": ON,
             "isAllowAutoUpdateSchemaEnabled": ON,

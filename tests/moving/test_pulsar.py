@@ -119,6 +119,12 @@ def test_what_pulsar_ships_is_a_line_for_each_difference_and_none_else(tmp_path:
         "isAllowAutoUpdateSchemaEnabled": "true", "enablePersistentTopics": "true", "topicLevelPoliciesEnabled": "true",
         "backlogQuotaDefaultLimitSecond": "-1", "tlsAllowInsecureConnection": "false", "anonymousUserRole": "",
         "dispatchThrottlingRatePerTopicInMsg": "0", "backlogQuotaCheckEnabled": "true", "tlsProtocols": "",
+        "clusterName": "", "activeConsumerFailoverDelayTimeMillis": "1000", "defaultNumberOfNamespaceBundles": "4",
+        "brokerDeduplicationProducerInactivityTimeoutMinutes": "360", "maxPendingPublishRequestsPerConnection": "1000",
+        "exposeTopicLevelMetricsInPrometheus": "true", "splitTopicAndPartitionLabelInPrometheus": "false",
+        "managedLedgerDefaultWriteQuorum": "1", "messageExpiryCheckIntervalInMinutes": "5", "statusFilePath": "",
+        "backlogQuotaDefaultRetentionPolicy": "producer_request_hold", "maxActiveTransactionsPerCoordinator": "0",
+        "dispatchThrottlingOnNonBacklogConsumerEnabled": "true", "topicCompactionRetainNullKey": "false",
     }  # fmt: skip
 
     def said(**more: str) -> list[str]:
@@ -132,6 +138,11 @@ def test_what_pulsar_ships_is_a_line_for_each_difference_and_none_else(tmp_path:
         "maxUnackedMessagesPerConsumer": "10", "schemaCompatibilityStrategy": "BACKWARD",
         "enablePersistentTopics": "false", "tlsProtocols": "TLSv1.3",
         "dispatchThrottlingRatePerSubscriptionInMsg": "5", "managedLedgerOffloadDriver": "aws-s3",
+        "activeConsumerFailoverDelayTimeMillis": "3000", "defaultNumberOfNamespaceBundles": "16",
+        "managedLedgerDefaultWriteQuorum": "2", "messageExpiryCheckIntervalInMinutes": "1",
+        "splitTopicAndPartitionLabelInPrometheus": "true", "statusFilePath": "/tmp/up", "topicFactoryClassName": "x.Y",
+        "backlogQuotaDefaultRetentionPolicy": "producer_exception", "maxActiveTransactionsPerCoordinator": "10",
+        "dispatchThrottlingOnNonBacklogConsumerEnabled": "false", "topicCompactionRetainNullKey": "true",
     }  # fmt: skip
     assert set(said(**changed)) == {*usual, *changed}
 
