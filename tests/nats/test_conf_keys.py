@@ -85,6 +85,10 @@ def test_a_key_is_known(tmp_path: Path, block: str, key: str) -> None:
         "lame_duck_grace_period: 1", 'websocket { ping_interval: "1" }', "leafnodes { isolate: x }",
         "leafnodes { remotes [ { isolate: 1 } ] }", "leafnodes { remotes [ { js_cluster_migrate: x } ] }",
         "leafnodes { remotes [ { compression: {a: 1} } ] }", "authorization { users [ { proxy_required: 1 } ] }",
+        *(
+            f'accounts {{ A {{ exports [ {{ service: "a.*", account_token_position: {place} }} ] }} }}'
+            for place in (-1, 1, 3)
+        ),
     ],
 )  # fmt: skip
 def test_a_value_of_another_type_is_refused(tmp_path: Path, line: str) -> None:
@@ -96,6 +100,8 @@ def test_a_value_of_another_type_is_refused(tmp_path: Path, line: str) -> None:
     [
         "leafnodes { remotes [ { dial_timeout: 2, first_info_timeout: 3 } ] }", "websocket { ping_interval: 60 }",
         'mappings: { "m.x": "{{partition(3,1)}}.a" }',
+        "authorization { users [ { user: a, password: b, connection_types: STANDARD } ] }",
+        'accounts { A { exports [ { service: "a.*", account_token_position: 2 } ] } }',
     ],
 )  # fmt: skip
 def test_a_value_that_nats_server_accepts_is_accepted(tmp_path: Path, line: str) -> None:

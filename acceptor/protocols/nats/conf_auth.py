@@ -87,7 +87,8 @@ def permissions(value: Value) -> dict[str, Any]:
 
 
 def _connection_types(value: Value) -> list[str]:
-    found = [text.upper() for text in value.texts()]
+    said = [value.text()] if isinstance(value.content, str) else value.texts()
+    found = [text.upper() for text in said]
     for text in found:
         if text not in CONNECTION_TYPES:
             raise value.error(f'"{text}" is not a type of connection')

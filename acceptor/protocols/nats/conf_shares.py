@@ -55,6 +55,10 @@ def export(value: Value) -> dict[str, Any]:
         raise value.error("an export is a stream or a service")
     if for_services is not None and found["kind"] == "stream":
         raise for_services.error("that is for services, and this is a stream")
+    if place := found.get("token_position", 0):
+        tokens = found["subject"].split(".")
+        if not 0 < place <= len(tokens) or tokens[place - 1] != "*":
+            raise value.error(f'account_token_position: token {place} of "{found["subject"]}" is no "*"')
     return found
 
 
