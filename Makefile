@@ -47,8 +47,8 @@ ifneq ($(strip $(ARGS)),)
 test: setup spark $(PEERS)
 	@.venv/bin/python -m pytest $(ARGS)
 else
-test: setup java beanstalkd
-	@$(MAKE) --no-print-directory -j 3 spark nsq nats
+test:
+	@$(MAKE) --no-print-directory -j 4 setup java spark $(PEERS)
 	# Most of the time tests wait, so several streams of them share two cores. Some measure time, which the rest can spoil:
 	# what fails is run again when nothing else runs, and has to pass then.
 	$(MAKE) --no-print-directory -j $(words $(STREAMS)) $(STREAMS:%=stream-%)
@@ -113,7 +113,8 @@ setup: base .venv/.tools
 
 # The tests compare with the real one, and skip that where it cannot be had.
 beanstalkd:
-	@if ! command -v beanstalkd >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+	@$(call ALONE,tree)
+	if ! command -v beanstalkd >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 		{ apt-get update -qq && apt-get install -qq -y --no-install-recommends beanstalkd; } >/dev/null 2>&1 ||
 			echo "beanstalkd cannot be installed: comparisons with it are skipped"
 	fi
@@ -148,7 +149,8 @@ build/spark-classes.jsa: .venv/.spark | java
 	.venv/bin/python -m tests.pipeline.class_archive
 
 java:
-	@if ! command -v java >/dev/null && [ -z "$${JAVA_HOME:-}" ]; then
+	@$(call ALONE,tree)
+	if ! command -v java >/dev/null && [ -z "$${JAVA_HOME:-}" ]; then
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 			echo "installing openjdk-17-jre-headless"
 			{ apt-get update -qq && apt-get install -qq -y --no-install-recommends openjdk-17-jre-headless; } >/dev/null 2>&1 ||
@@ -193,7 +195,7 @@ NATS_VERSION := v2.15.2
 # Clusters may have servers from before there were pools of routes, too.
 NATS_OLD_VERSION := v2.9.25
 
-nats: setup nats-old
+nats: nats-old
 	@$(call ALONE,nats)
 	if [ -x build/nats/nats-server ]; then
 		:
@@ -206,7 +208,7 @@ nats: setup nats-old
 			echo "nats-server cannot be built: comparisons with it are skipped"
 	fi
 
-nats-old: setup
+nats-old:
 	@$(call ALONE,nats-old)
 	if [ ! -x build/nats/$(NATS_OLD_VERSION:v%=%)/nats-server ] && command -v go >/dev/null; then
 		echo "building nats-server $(NATS_OLD_VERSION) to compare with"
