@@ -42,6 +42,9 @@ _MOVE: Final = (
     "; mq-pipeline offsets --checkpoint DIR --move-to earliest --topics {} goes on with what is there now, and with "
     "the option `subscription` a broker forgets no topic of the query"
 )
+_READ_ON: Final = (
+    "; mq-pipeline offsets --checkpoint DIR --move-to latest --topics {} goes on with what is published from then on"
+)
 
 log = logging.getLogger(__name__)
 
@@ -255,7 +258,9 @@ class StreamReader(Arrives, DataSourceStreamReader):
     def _check(self, stream: Stream, seq: int) -> None:
         topic = stream.topic
         if seq > topic.latest:
-            self._lost(f"{stream} has lost messages {topic.latest} to {seq - 1}")
+            gone = f"{stream} has lost messages {topic.latest} to {seq - 1}, which this query has read"
+            why = "its log was cut off, or its directory was restored from a backup"
+            self._lost(f"{gone}: {why}", _READ_ON.format(topic.topic))
         if seq < topic.earliest:
             gone = f"{stream}: messages {seq} to {topic.earliest - 1} are gone"
             never = "or never were, if it was forgotten when all of it had gone, and has come back since"
