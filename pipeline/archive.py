@@ -25,7 +25,7 @@ from types import FrameType
 from typing import Final
 
 import pyarrow as pa
-from mq_shards.pipeline import archive_manifest, telemetry
+from mq_shards.pipeline import archive_manifest, checkpoint_files, telemetry
 from mq_shards.pipeline.archive_folders import folded
 from mq_shards.pipeline.checkpoint import check_continues
 from mq_shards.pipeline.client import check_brokers
@@ -91,7 +91,8 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
             if (kept := local_directory(checkpoint)) is not None:
                 check_continues(kept, directory)
         check_brokers(connection_of(connection))
-        spark = open_session(master, "mq-pipeline archive", nice=options.nice)
+        settings = checkpoint_files.settings_for([directory, local_directory(checkpoint)])
+        spark = open_session(master, "mq-pipeline archive", settings, options.nice)
         writer = _writer(spark, options, connection).option("checkpointLocation", checkpoint)
         most_s = math.inf if options.every is None else UPKEEP_S
         try:

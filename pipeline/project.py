@@ -28,6 +28,7 @@ from typing import Any, Final
 
 import orjson
 import yaml
+from mq_shards.pipeline import checkpoint_files
 from mq_shards.pipeline.declarative.settings import PREFIX, source_options_in, with_encoded
 from mq_shards.pipeline.options import OptionError, duration_s
 from mq_shards.pipeline.sink_log import local_path
@@ -151,8 +152,9 @@ class Project:
         return found | given
 
     def running_settings(self) -> dict[str, str]:
-        """Returns these settings, and that of conf/ for logging, of which Spark is not told. Raises ProjectError."""
-        found = self.application_settings()
+        """Returns these settings, those of conf/ for logging, of which Spark is not told, and how it writes its files.
+        Raises ProjectError."""
+        found = checkpoint_files.settings_for([self.storage(), self.warehouse()]) | self.application_settings()
         logging = self.conf_dir / "log4j2.properties"
         if logging.exists():
             options = f"-Dlog4j2.configurationFile=file:{logging} {found.get(_JAVA_OPTIONS, '')}"

@@ -129,9 +129,11 @@ def test_a_run_makes_the_tables_and_goes_on_as_long_as_something_comes(
     project = tmp_path / "project"
     broker.publish("orders", [*(event(number) for number in range(30)), event(3), b"{torn", b"text"])
     broker.publish("notes", [b"a note", b"another", b"a note"])
-    command = job(
-        broker, project, "--bronze-retention", "1ms", "--conf", "spark.sql.streaming.fileSink.log.compactInterval=2"
-    )  # fmt: skip
+    few_rows = [
+        "spark.sql.streaming.fileSink.log.compactInterval=2", "spark.sql.adaptive.enabled=false",
+        "spark.sql.codegen.wholeStage=false",
+    ]  # fmt: skip
+    command = job(broker, project, "--bronze-retention", "1ms", *(f"--conf={setting}" for setting in few_rows))
     at = command.index("run")
     assert main([*command[command.index("--master") : at], "init", *command[at + 1 :]]) == 0
     spec = (project / "spark-pipeline.yml").read_bytes()
