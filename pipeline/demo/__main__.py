@@ -9,8 +9,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import http.client
+import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -30,16 +32,17 @@ SEED: Final = 20_000
 START_S: Final = 30.0
 STOP_S: Final = 20.0
 CHANNEL: Final = "billing"
-# The optimizing compiler is of no use to a JVM that lives for half a minute.
-JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable -Xlog:all=error:stderr"
-FILE_MANAGER: Final = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-# Few rows repay neither planning twice nor compiling whole stages. Spark's usual manager of checkpoint files starts ten
-# processes (chmod, readlink) for each file.
+# The optimizing compiler is of no use to a JVM that lives for half a minute. With the usual sizes it would collect all
+# garbage whenever some more classes are loaded, and clear out compiled code that is needed again.
+JAVA_OPTIONS: Final = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=400m -XX:ReservedCodeCacheSize=256m -Xmn300m "
+    "-Xlog:disable -Xlog:all=error:stderr"
+)
+# Few rows repay neither planning twice nor compiling whole stages.
 SETTINGS: Final = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.streaming.checkpointFileManagerClass": FILE_MANAGER,
 }
 RUNS: Final = 4
 
@@ -90,22 +93,25 @@ def _demo(directory: Path, options: argparse.Namespace) -> list[str]:
         run = ["run", "--dir", str(directory / "project"), "--topics", "orders,readings", "--continuous"]
         run += ["--every", "1", "--show", "--format", "orders|readings=json"]
         run += [word for pair in SETTINGS.items() for word in ("--conf", "=".join(pair))]
-        with _job(ports, options.master, run, stdout=subprocess.PIPE, text=True) as job:
-            _await_run(job)
+        report = ["report", "--to", str(directory / "report"), "--nsq-http", f"127.0.0.1:{ports.nsq_http}"]
+        report += ["--beanstalk", f"127.0.0.1:{ports.beanstalk}"]
+        with _jobs(ports, options.master, run, report) as jobs:
+            _await_run(jobs)
             publish(ports, SEED + 1, options.events, published)
             _say("it takes up what is new")
             for _ in range(RUNS):  # a run may begin while messages are being published
-                _await_run(job)
+                _await_run(jobs)
                 if not (problems := differences(quality, published)):
                     break
-        if problems:
-            return problems
-        _say("mq-pipeline report")
-        report = ["report", "--to", str(directory / "report"), "--nsq-http", f"127.0.0.1:{ports.nsq_http}"]
-        report += ["--beanstalk", f"127.0.0.1:{ports.beanstalk}"]
-        with _job(ports, options.master, report) as job:
-            if job.wait() != 0:
-                raise RuntimeError(f"mq-pipeline report ended with {job.returncode}")
+            if problems:
+                return problems
+            jobs.send_signal(signal.SIGINT)
+            _say("mq-pipeline report")
+            assert jobs.stdout is not None
+            for line in jobs.stdout:
+                print(line, end="", flush=True)
+            if jobs.wait() != 0:
+                raise RuntimeError(f"mq-pipeline report ended with {jobs.returncode}")
         if options.keep is not None:
             shutil.copytree(directory / "report", options.keep, dirs_exist_ok=True)
             print(f"the report is in {options.keep}")
@@ -160,12 +166,14 @@ def _wait(broker: subprocess.Popen[bytes], ports: Ports) -> None:
 
 
 @contextlib.contextmanager
-def _job(ports: Ports, master: str, arguments: list[str], **how: Any) -> Iterator[subprocess.Popen[Any]]:  # noqa: ANN401
-    command = [sys.executable, "-W", "ignore", "-m", "mq_shards.pipeline.command", "--master", master, "--nice", "0"]
-    command += ["--brokers", f"127.0.0.1:{ports.http}", *arguments]
+def _jobs(ports: Ports, master: str, *jobs: list[str]) -> Iterator[subprocess.Popen[Any]]:
+    common = ["--master", master, "--nice", "0", "--brokers", f"127.0.0.1:{ports.http}"]
+    command = [sys.executable, "-W", "ignore", "-m", "mq_shards.pipeline.demo.jobs"]
+    command.append(json.dumps([[*common, *job] for job in jobs]))
     java = f"{JAVA_OPTIONS} {os.environ.get('SPARK_SUBMIT_OPTS', '')}"
-    with _process(command, env={**os.environ, "SPARK_SUBMIT_OPTS": java}, **how) as job:
-        yield job
+    environment = {**os.environ, "SPARK_SUBMIT_OPTS": java}
+    with _process(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        yield process
 
 
 def _await_run(job: subprocess.Popen[str]) -> None:

@@ -17,8 +17,12 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[2]
 ARCHIVE: Final = ROOT / "build" / "spark-classes.jsa"
 LIMIT_S: Final = 900  # on a machine that does other things too
-# Half of the processor time of a JVM that lives for a minute is its optimizing compiler's.
-SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable -Xlog:all=error:stderr"
+# Half of the processor time of a JVM that lives for a minute is its optimizing compiler's. With the usual sizes it
+# would collect all garbage whenever some more classes are loaded, and clear out compiled code that is needed again.
+SHORT_LIVED: Final = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=400m -XX:ReservedCodeCacheSize=256m "
+    "-Xlog:disable -Xlog:all=error:stderr"
+)
 
 
 def java_options() -> str:

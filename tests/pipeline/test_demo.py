@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from mq_shards.pipeline.demo.__main__ import differences
 from mq_shards.pipeline.demo.events import Batch, orders, readings
+from mq_shards.pipeline.demo.jobs import run_in_turn
 from mq_shards.pipeline.demo.publishers import publish_messages, put_jobs
 
 from tests.pipeline.broker import broker_in
@@ -54,6 +55,22 @@ def test_a_count_that_is_wrong_is_named(tmp_path: Path) -> None:
     assert differences(tmp_path, {"orders": [batch]}) == []
     (problem,) = differences(tmp_path, {"orders": [batch, batch]})
     assert problem.startswith("orders: {'topic': 'orders', 'read': 5")
+
+
+@pytest.mark.parametrize(
+    ("statuses", "run", "ended"),
+    [
+        ([0, 0], 2, 0),
+        ([128 + signal.SIGINT, 0], 2, 0),
+        ([128 + signal.SIGTERM, 0], 1, 128 + signal.SIGTERM),
+        ([1, 0], 1, 1),
+        ([0, 1], 2, 1),
+    ],
+)
+def test_a_job_that_was_interrupted_is_followed_by_the_next(statuses: list[int], run: int, ended: int) -> None:
+    left = list(statuses)
+    assert run_in_turn([["a"], ["b"]], lambda _: left.pop(0)) == ended
+    assert len(left) == len(statuses) - run
 
 
 def test_a_demo_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
