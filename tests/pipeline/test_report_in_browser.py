@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ OVERLAPS = """[...document.querySelectorAll('figure')].flatMap((figure) => {
 CUT = "[...document.querySelectorAll('.scroll, figure')].filter((one) => one.scrollWidth > one.clientWidth).length"
 
 
+@cache
 def report() -> str:
     at = [T0 + timedelta(minutes=n) for n in range(25)]
     lines = {name: [(t, 3.0**n + t.minute) for t in at] for n, name in enumerate(TOPICS)}
