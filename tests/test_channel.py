@@ -264,6 +264,36 @@ def test_publish_says_whether_anything_became_visible(pair: tuple[End, End]) -> 
     assert not pair[0].publish()
 
 
+def test_who_outlives_its_peer_finds_what_was_noted_and_not_published(pair: tuple[End, End]) -> None:
+    sender, receiver = pair
+    sender.send(1)
+    sender.publish()
+    sender.send(2)
+    sender.send(3, b"three")
+    lib.channel_note_sent(sender.channel)
+    sender.send(4)
+    assert receiver.receive_all() == [(1, b"")]
+    assert lib.channel_take_unpublished(receiver.channel)
+    assert receiver.receive_all() == [(2, b""), (3, b"three")]
+    assert not lib.channel_take_unpublished(receiver.channel)
+    assert receiver.receive_all() == []
+
+
+def test_what_has_been_growing_since_it_was_noted_is_left_out(pair: tuple[End, End]) -> None:
+    sender, receiver = pair
+    sender.send(1)
+    place = sender.tail()
+    message = lib.channel_reserve(sender.channel, 8)
+    message.kind, message.slot, message.body_bytes = 1, 2, 8
+    lib.channel_sent(sender.channel)
+    lib.channel_note_sent(sender.channel)
+    growing = ffi.new("struct growing *", {"message": message, "place": place, "tail": sender.tail()})
+    assert lib.channel_grow(sender.channel, growing, 8) != ffi.NULL
+    assert lib.channel_take_unpublished(receiver.channel)
+    assert receiver.receive_all() == [(1, b"")]
+    assert not lib.channel_broken(receiver.channel)
+
+
 def test_a_message_received_stays_readable_until_the_next(pair: tuple[End, End]) -> None:
     sender, receiver = pair
     sender.send(1, b"x" * 900)

@@ -209,6 +209,17 @@ static void refuse_untaken(struct acceptor *a, uint32_t worker) {
     }
 }
 
+/* What the dead worker had answered but held back, since its log was not synced, is not promised to anybody. But what
+ * it had refused is told: it has given the room of these requests back, so refuse_untaken does not find them. */
+static void hear_refusals(struct acceptor *a, uint32_t worker, struct channel *channel) {
+    const struct message *reply;
+    do {
+        while ((reply = channel_receive(channel)) != NULL)
+            if (reply->kind == MSG_REFUSED) peer_said(a, worker, reply);
+        channel_release(channel);
+    } while (!channel_drained(channel));
+}
+
 void acceptor_peer_gone(struct acceptor *a, uint32_t worker) {
     if (worker >= a->workers || a->links[worker].channel == NULL) return;
     struct worker_link *link = &a->links[worker];
@@ -218,6 +229,7 @@ void acceptor_peer_gone(struct acceptor *a, uint32_t worker) {
         channel_release(link->channel);
     } while (!channel_drained(link->channel)); /* a large message is assembled in pieces */
     packed_forget(a, worker);
+    if (channel_take_unpublished(link->channel)) hear_refusals(a, worker, link->channel);
     if (!channel_broken(link->channel)) refuse_untaken(a, worker);
     channel_close(link->channel);
     link->channel = NULL;

@@ -510,6 +510,14 @@ bool channel_publish_to(struct channel *channel, uint64_t tail) {
     return published;
 }
 
+void channel_note_sent(struct channel *channel) {
+    ring_note_committed(&channel->out);
+}
+
+bool channel_take_unpublished(struct channel *channel) {
+    return !channel_broken(channel) && ring_take_unpublished(&channel->in);
+}
+
 /* The next record of a queue, for channel_unreleased. */
 static const struct ring_record *next_in(const struct queue *queue, struct channel_place *place) {
     const struct chunk *chunk = place->chunk;

@@ -103,6 +103,11 @@ bool channel_unseen(const struct channel *channel, uint64_t place);
  * the overflow queue becomes visible when it moves into the ring. */
 bool channel_publish(struct channel *channel);
 bool channel_publish_to(struct channel *channel, uint64_t tail);
+/* Notes what lies in the ring, for a peer that outlives this process: see channel_take_unpublished. */
+void channel_note_sent(struct channel *channel);
+/* When the peer is gone: channel_receive() goes on with what it had sent and not published, as far as it has noted that
+ * and it is whole. False if there is nothing. */
+bool channel_take_unpublished(struct channel *channel);
 /* Moves some of the lent bodies into the ring, as the two above do too, without making them visible. */
 void channel_move(struct channel *channel);
 /* Whether lent bodies, or messages behind them, are still to be moved into the ring, as channel_publish does. */

@@ -281,6 +281,26 @@ bool ring_consumer_look(struct ring_consumer *consumer) {
     return tail != consumer->head;
 }
 
+bool ring_take_unpublished(struct ring_consumer *consumer) {
+    (void)ring_consumer_look(consumer);
+    if (consumer->broken) return false;
+    /* acquire: pairs with the release in ring_note_committed. */
+    const uint64_t committed = atomic_load_explicit(&consumer->shared->committed, memory_order_acquire);
+    if (committed <= consumer->tail || committed - consumer->released > consumer->data_bytes || (committed & 7) != 0)
+        return false;
+    uint64_t at = consumer->tail;
+    while (at < committed) {
+        const struct ring_record *record =
+            (const struct ring_record *)(const void *)(consumer->data + (at & (consumer->data_bytes - 1)));
+        const uint64_t whole = ring_record_bytes(record->bytes);
+        if (whole > committed - at) break;
+        at += whole;
+    }
+    /* relaxed: nobody else writes or reads it any more. */
+    atomic_store_explicit(&consumer->shared->tail, at, memory_order_relaxed);
+    return ring_consumer_look(consumer);
+}
+
 bool ring_release(struct ring_consumer *consumer) {
     if (consumer->head == consumer->released) return false;
     consumer->released = consumer->head;

@@ -12,6 +12,7 @@
  *    256 | head 8              |   written by the consumer: all bytes before it may be overwritten
  *    384 | consumer_asleep 4   |   the consumer sets it before it sleeps; a producer that clears it wakes the consumer
  *    512 | producer_waiting 4  |   the producer sets it before it sleeps for lack of room; likewise
+ *    640 | committed 8         |   written by the producer: records up to here are whole, though not all published
  *   4096 | data, data_bytes: a power of two
  *
  * The data is mapped twice in a row, so that a record that runs over the end is contiguous all the same:
@@ -66,6 +67,7 @@ struct ring_shared {
     _Alignas(128) _Atomic uint64_t head;
     _Alignas(128) _Atomic uint32_t consumer_asleep;
     _Alignas(128) _Atomic uint32_t producer_waiting;
+    _Alignas(128) _Atomic uint64_t committed;
 };
 
 struct ring_record {
@@ -79,6 +81,7 @@ _Static_assert(offsetof(struct ring_shared, tail) == 128, "shared between proces
 _Static_assert(offsetof(struct ring_shared, head) == 256, "shared between processes");
 _Static_assert(offsetof(struct ring_shared, consumer_asleep) == 384, "shared between processes");
 _Static_assert(offsetof(struct ring_shared, producer_waiting) == 512, "shared between processes");
+_Static_assert(offsetof(struct ring_shared, committed) == 640, "shared between processes");
 _Static_assert(sizeof(struct ring_shared) <= RING_HEADER_BYTES, "the header is one page");
 _Static_assert(sizeof(struct ring_record) == 8, "payloads are 8-byte aligned");
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2, "a lock would be private to a process");
@@ -200,6 +203,12 @@ static inline bool ring_publish(struct ring_producer *producer) {
     return ring_publish_to(producer, producer->tail);
 }
 
+/* Notes that what has been committed is whole, for a consumer that outlives this process: see ring_take_unpublished. */
+static inline void ring_note_committed(struct ring_producer *producer) {
+    /* release: whoever sees this sees the records before it; pairs with the acquire in ring_take_unpublished. */
+    atomic_store_explicit(&producer->shared->committed, producer->tail, memory_order_release);
+}
+
 /* When the consumer is gone: returns one after the other the records that it has not given back. *at is where to
  * continue, 0 at first. NULL after the last, or when the consumer's index is invalid. */
 const void *ring_unreleased(struct ring_producer *producer, uint64_t *at, uint32_t *payload_bytes, uint32_t *flags);
@@ -245,6 +254,10 @@ static inline void ring_consume(struct ring_consumer *consumer) {
 
 /* Gives the room of all consumed records back, and wakes the producer if it waits for room. False if there was none. */
 bool ring_release(struct ring_consumer *consumer);
+
+/* When the producer is gone: makes visible what it had committed, as far as it has noted that. Its last record may have
+ * been growing since (ring_extend), and is left out then. False if there is nothing. */
+bool ring_take_unpublished(struct ring_consumer *consumer);
 
 /* Sets the flag that the consumer sleeps until something is published. False, with no flag: there is something. */
 bool ring_consumer_may_sleep(struct ring_consumer *consumer);

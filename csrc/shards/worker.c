@@ -272,11 +272,14 @@ static bool round_over(struct worker *w) {
 }
 
 /* Gives the room of received messages back, as they are in the logs now. A message still in a ring when this process
- * dies was not carried out, or nobody knows; so this comes before replies to later messages are published. */
+ * dies was not carried out, or nobody knows; so this comes before replies to later messages are published. What
+ * it refused of the others is found among the replies that were not published. */
 static void release_all(struct worker *w) {
     const struct peer *p;
-    for (uint64_t rest = w->peers_there; (p = peer_next(w, &rest));)
+    for (uint64_t rest = w->peers_there; (p = peer_next(w, &rest));) {
+        channel_note_sent(p->channel);
         if (!p->stalled) channel_release(p->channel);
+    }
 }
 
 static void publish_all(struct worker *w) {

@@ -334,6 +334,8 @@ struct channel_place {
 };
 const struct message *channel_unreleased(struct channel *channel, struct channel_place *place);
 void channel_release(struct channel *channel);
+void channel_note_sent(struct channel *channel);
+bool channel_take_unpublished(struct channel *channel);
 bool channel_may_sleep(struct channel *channel);
 bool channel_may_sleep_until_room(struct channel *channel);
 void channel_awake(struct channel *channel);
