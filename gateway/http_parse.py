@@ -117,6 +117,10 @@ def _headers(lines: list[bytes]) -> tuple[dict[str, str], list[str]]:
         last, value = name.decode("ascii").lower(), _value(rest)
         if last == "host":
             hosts.append(value)
+        if last == "content-length" and last in found:
+            if found[last] != value:
+                raise BadRequestError
+            continue  # said again, and the same
         found[last] = f"{found[last]}, {value}" if last in found else value
     return found, hosts
 
@@ -137,9 +141,8 @@ def _body_bytes(headers: Mapping[str, str], is_old: bool) -> int | None:
         if coding.lower() != "chunked":
             raise BadRequestError(501)
         return None
-    sizes = {size.strip() for size in headers.get("content-length", "0").split(",")}
-    size = sizes.pop()
-    if sizes or not size.isascii() or not size.isdigit() or len(size) > 18:
+    size = headers.get("content-length", "0")
+    if not size.isascii() or not size.isdigit() or len(size) > 18:
         raise BadRequestError
     return int(size)
 

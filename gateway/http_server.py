@@ -128,6 +128,8 @@ class Request:
             trailers = 0
             while len(line := await self._line()) > 2 or line.strip():
                 trailers += len(line)
+                if b":" not in line[1:]:
+                    raise ConnectionError("a trailer that is no header")
                 if trailers > MAX_CHUNK_LINE_BYTES:
                     raise ConnectionError("too much behind the last chunk")
             self.body_ended = True

@@ -40,7 +40,8 @@ class PipelinePart(Part):
             shared.engine.records_written,
         )
         self._console = _make_console(shared, self._http)
-        self._http.serve_too({"/metrics": {"GET": shared.metrics.answer}, **self._console.http.routes})
+        metrics = {"GET": shared.metrics.answer, "HEAD": shared.metrics.answer}
+        self._http.serve_too({"/metrics": metrics, **self._console.http.routes})
         self._http.serve_too(HttpLogin(shared.access, shared.bodies).routes)
         server = self._http.server
         self.servers = {"http": server}

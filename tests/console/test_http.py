@@ -52,7 +52,9 @@ def test_the_pages_come_from_here_alone_and_are_small(broker: Broker) -> None:
     assert size < 200_000
 
 
-@pytest.mark.parametrize("path", ["/", "/console/app.js", "/v1/health", "/v1/overview", "/v1/topic?name=none"])
+@pytest.mark.parametrize(
+    "path", ["/", "/console/app.js", "/metrics", "/v1/health", "/v1/overview", "/v1/topic?name=none"]
+)
 def test_who_asks_for_the_head_gets_that_of_the_whole(broker: Broker, path: str) -> None:
     with socket.create_connection(("127.0.0.1", broker.port), 60) as sock:
         sock.sendall(f"HEAD {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())

@@ -83,6 +83,10 @@ REDIRECTS = [
 ]  # fmt: skip
 
 
+ONE = b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+CHUNKED = ONE + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
 class TestRouting:
     @pytest.mark.parametrize(("method", "target", "status", "message"), REFUSED)
     def test_an_error_has_its_status_and_message(
@@ -222,6 +226,10 @@ class TestForm:
             (b"GET /pi\x01ng HTTP/1.1\r\nHost: x\r\n\r\n", 400),
             (b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400),
             (b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400),
+            (b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 1, 1\r\n\r\na", 400),
+            (ONE + b"Content-Length: 1\r\nContent-Length: 1\r\n\r\na", 200),
+            (CHUNKED + b"1\r\nx\r\n0\r\nno colon\r\n\r\n", 500),
+            (CHUNKED + b"1\r\nx\r\n0\r\nSaid: so\r\n\r\n", 200),
             (b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
             (b"GET /ping HTTP/1.1\r\nHost: x\r\nExpect: a miracle\r\n\r\n", 417),
             (b"GET ping HTTP/1.1\r\nHost: x\r\n\r\n", 400),

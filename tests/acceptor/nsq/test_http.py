@@ -138,7 +138,15 @@ class TestPublishes:
         assert talk(bench, client, head + body + post()) == TAKEN * 2
 
     @pytest.mark.parametrize(
-        "body", [b"x\r\n", b"5\r\nhelloX\r\n0\r\n\r\n", b"5\r\nhello\n0\r\n\r\n", b"-1\r\n", b"\r\n"]
+        "body",
+        [
+            b"x\r\n",
+            b"5\r\nhello\r\n0\r\nno colon\r\n\r\n",
+            b"5\r\nhelloX\r\n0\r\n\r\n",
+            b"5\r\nhello\n0\r\n\r\n",
+            b"-1\r\n",
+            b"\r\n",
+        ],
     )
     def test_chunks_that_are_none_end_the_connection(self, bench: Bench, client: Client, body: bytes) -> None:
         client.send(b"POST /pub?topic=t HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n" + body + post())

@@ -52,6 +52,8 @@ static enum nsq_http_walk walk_trailers(struct text input, size_t *at) {
         enum nsq_http_walk found = cut_line(input, here, &line_bytes);
         if (found != NSQ_HTTP_WHOLE) return here - *at > CHUNK_LINE_BYTES ? NSQ_HTTP_WRONG : found;
         bool is_empty = line_bytes == 1 || (line_bytes == 2 && input.at[here] == '\r');
+        bool is_header = memchr(input.at + here, ':', line_bytes) != NULL && input.at[here] != ':';
+        if (!is_empty && !is_header) return NSQ_HTTP_WRONG;
         here += line_bytes;
         if (is_empty) break;
         if (here - *at > CHUNK_LINE_BYTES) return NSQ_HTTP_WRONG;
