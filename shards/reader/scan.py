@@ -6,6 +6,7 @@ end would kill the process.
 
 from __future__ import annotations
 
+import mmap
 import os
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -34,6 +35,7 @@ SENT: Final = MESSAGES | 1 << STAGED
 KINDS: Final = SENT | 1 << TOPIC | 1 << TOPIC_GONE | 1 << TXN_END
 
 WINDOW_BYTES: Final = 1 << 20
+LARGE_BYTES: Final = 16 << 20  # memory for a longer record is not kept
 ROOM: Final = WINDOW_BYTES // RECORD_BYTES + 1
 MAX_SEGMENT_BYTES: Final = 3 << 30  # SEGMENT_MAX_BYTES, csrc/log/log.h
 
@@ -124,7 +126,8 @@ class FileScan:
         self._segment = segment
         self._size = size
         self._columns = columns
-        self._buffer = bytearray(window_bytes)
+        self._window_bytes = window_bytes
+        self._buffer: bytearray | mmap.mmap = bytearray(window_bytes)
 
     def next(self) -> Batch | None:
         """The next records; None: `stop` says why there are no more. Raises OSError."""
@@ -139,8 +142,11 @@ class FileScan:
                 self.stop = stop
             elif stop == PART and offset == 0:
                 self._make_room(got, needs)
-            if records:
-                return _with_transactions(self._columns.batch(records, base), self._buffer, base)
+            batch = _with_transactions(self._columns.batch(records, base), self._buffer, base) if records else None
+            if offset:
+                self._give_back()
+            if batch is not None:
+                return batch
         return None
 
     def _read(self) -> int:
@@ -154,16 +160,22 @@ class FileScan:
         elif self.offset + needs > self._size or needs > MAX_SEGMENT_BYTES:
             self.stop = BAD
         elif needs > len(self._buffer):
-            self._buffer = bytearray(needs)
+            # To clear much memory first, as a bytearray is, would keep all threads of Python waiting.
+            self._buffer = mmap.mmap(-1, needs) if needs > LARGE_BYTES else bytearray(needs)
         else:  # the file was truncated meanwhile
             self.stop = BAD
+
+    def _give_back(self) -> None:
+        """The memory of a large record: the scan may live as long as its segment."""
+        if len(self._buffer) > LARGE_BYTES:
+            self._buffer = bytearray(self._window_bytes)
 
     def resume(self) -> None:
         """Goes on at `offset`, after the caller has set it."""
         self.stop = None
 
 
-def _with_transactions(batch: Batch, data: bytearray, base: int) -> Batch:
+def _with_transactions(batch: Batch, data: bytearray | mmap.mmap, base: int) -> Batch:
     staged = np.flatnonzero(batch.kind == STAGED)
     if len(staged) == 0:
         return batch
