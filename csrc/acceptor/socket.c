@@ -152,7 +152,7 @@ static bool received(struct acceptor *a, struct connection *c, ssize_t n) {
         socket_hung_up(a, c);
         c->eof = true;
         finish_if_done(a, c);
-    } else if (errno != EAGAIN && errno != EINTR) {
+    } else if ((errno != EAGAIN || c->unwritable) && errno != EINTR) {
         c->unreadable = true;
         socket_close(a, c);
     }
@@ -302,12 +302,32 @@ static struct output *leaving_of(struct connection *c) {
     return c->framing == NULL ? &c->out : &c->framing->wire;
 }
 
+static void drop_output(struct acceptor *a, struct connection *c) {
+    struct output *leaving = leaving_of(c);
+    output_consume(&a->blocks, leaving, output_bytes(leaving));
+    c->choked = false;
+}
+
+/* The socket refuses output. What a client that has gone had sent before is carried out all the same, and the connection
+ * closed where its input ends, unless that has to be decrypted. */
+static void refused(struct acceptor *a, struct connection *c) {
+    const bool is_gone = errno == EPIPE || errno == ECONNRESET;
+    c->unwritable = true;
+    if (!is_gone || c->eof || c->closing || c->filter != NULL) {
+        socket_close(a, c);
+        return;
+    }
+    drop_output(a, c);
+    socket_hung_up(a, c);
+    if (!c->closed && !c->detached) detach(a, c);
+    if (!c->closed) socket_schedule(a, c);
+}
+
 /* Output was sent. EPOLLOUT is asked for when the socket has not taken all that it was offered: otherwise it may be full
  * without being reported, and is offered more. */
 static void sent(struct acceptor *a, struct connection *c, size_t offered, ssize_t n) {
     if (n < 0 && errno != EAGAIN && errno != EINTR && errno != ENOBUFS) {
-        c->unwritable = true;
-        socket_close(a, c);
+        refused(a, c);
         return;
     }
     struct output *leaving = leaving_of(c);
@@ -349,6 +369,7 @@ static void flush(struct acceptor *a, struct connection *c, size_t most) {
     if (c->closed) return;
     if (c->filter != NULL) filter_pass(a, c);
     if (c->choked) return;
+    if (c->unwritable) drop_output(a, c);
     struct output *leaving = leaving_of(c);
     if (output_bytes(leaving) > 0) {
         size_t offered;

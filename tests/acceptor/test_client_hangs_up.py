@@ -5,7 +5,20 @@ from __future__ import annotations
 import socket
 import time
 
-from tests.acceptor.bench import CANCEL, CANCELLED, CLOSE, GONE, NOT_FOUND, OPEN, RESERVE, SECOND, WATCH, Bench, Client
+from tests.acceptor.bench import (
+    CANCEL,
+    CANCELLED,
+    CLOSE,
+    DELETE,
+    GONE,
+    NOT_FOUND,
+    OPEN,
+    RESERVE,
+    SECOND,
+    WATCH,
+    Bench,
+    Client,
+)
 from tests.acceptor.test_reserve_over_workers import start_waiting
 
 
@@ -55,6 +68,20 @@ def test_a_client_that_will_say_no_more_does_not_wait_for_a_worker_that_is_back(
     assert (reserve.kind, cancel.kind, cancel.slot) == (RESERVE, CANCEL, reserve.slot)
     bench.answer(0, reserve, CANCELLED)
     assert client.received() == b"TIMED_OUT\r\n"
+
+
+def test_what_a_client_said_before_it_went_is_done_though_it_takes_no_answer(bench: Bench) -> None:
+    """An acceptor has not received all of it when the socket refuses the first answers."""
+    client = bench.quiet_client()
+    client.socket.send((b"x" * 200 + b"\r\n") * 500 + b"delete 5\r\n" * 3)
+    client.socket.close()
+    bench.turn()
+    deletes = bench.take()
+    assert [(request.kind, request.id) for request in deletes] == [(DELETE, 5)] * 3
+    for delete in deletes:
+        bench.answer(0, delete)
+    bench.turn()
+    assert bench.acceptor.totals().connections == 0
 
 
 def test_what_is_half_said_at_the_end_is_dropped(bench: Bench) -> None:
