@@ -43,7 +43,10 @@ def loads(body: bytes) -> object:
     # As many colons as keys: no key comes twice, as it is nearly always.
     if not isinstance(found, dict) or body.count(b":") == len(found):
         return found
-    return json.loads(text, object_pairs_hook=_Pairs)
+    try:
+        return json.loads(text, object_pairs_hook=_Pairs)
+    except RecursionError:  # it is nested deeper than the other reader goes
+        return found
 
 
 def fields(value: object, readers: Mapping[str, Reader[Any]]) -> dict[str, Any]:

@@ -75,6 +75,7 @@ class TestGoJson:
             (b'{"name": "x", "Name": "y"}', {"name": "y"}),
             (b'{"name": "x", "Name": null}', {"name": "x"}),
             (b'{"name": null, "on": null, "small": null}', {}),
+            (b'{"name": "x", "a": ' + b'{"b": ' * 1000 + b"1" + b"}" * 1000 + b"}", {"name": "x"}),
             (b'{"other": {"name": 5}, "name ": 1}', {}),
             (b'{"large": 9223372036854775807, "small": -2147483648}', {"large": (1 << 63) - 1, "small": -(1 << 31)}),
             (b'{"large": -0}', {"large": 0}),
