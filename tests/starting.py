@@ -85,6 +85,12 @@ class Loaded:
                 env=self.environment,
             )  # fmt: skip
 
+    def has_not(self, environment: Mapping[str, str]) -> dict[str, str] | None:
+        """What this environment has that the process was not started with; None: a process has to start with it."""
+        more = dict(environment.items() - self.environment.items())
+        is_early = any(name.startswith(EARLY) for name in more)
+        return None if is_early or self.environment.keys() - environment.keys() else more
+
     def fork(
         self, arguments: Sequence[str], streams: Sequence[int], module: str = MODULE, more: Mapping[str, str] = NOTHING
     ) -> Forked:
@@ -137,12 +143,10 @@ def begin(
     """Starts `mq-shards` with these arguments, or another server if it is not ours. What it says goes to `said`. `env`:
     what its environment has besides ours."""
     wanted = inherited({**os.environ, **env})
-    if is_ours and not as_program:
-        loaded = _loaded()
-        more = dict(wanted.items() - loaded.environment.items())
-        if not any(name.startswith(EARLY) for name in more) and not loaded.environment.keys() - wanted.keys():
-            with Path(os.devnull).open("rb") as nothing:
-                return loaded.fork(arguments, (nothing.fileno(), said.fileno(), said.fileno()), module, more)
+    more = _loaded().has_not(wanted) if is_ours and not as_program else None
+    if more is not None:
+        with Path(os.devnull).open("rb") as nothing:
+            return _loaded().fork(arguments, (nothing.fileno(), said.fileno(), said.fileno()), module, more)
     return subprocess.Popen(
         [*((sys.executable, "-m", module) if is_ours else ()), *arguments], stdin=subprocess.DEVNULL, stdout=said,
         stderr=said, cwd=ROOT, env=wanted, start_new_session=True,
@@ -151,10 +155,15 @@ def begin(
 
 def run(arguments: Sequence[str], stdin: bytes, seconds: float) -> subprocess.CompletedProcess[bytes]:
     """Runs `mq-shards` with these arguments to its end."""
+    more = _loaded().has_not(inherited(os.environ))
+    if more is None:
+        return subprocess.run(
+            [*COMMAND, *arguments], input=stdin, capture_output=True, timeout=seconds, cwd=ROOT, check=False
+        )
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as complained:
         given.write(stdin)
         given.seek(0)
-        process = _loaded().fork(arguments, (given.fileno(), said.fileno(), complained.fileno()))
+        process = _loaded().fork(arguments, (given.fileno(), said.fileno(), complained.fileno()), more=more)
         try:
             status = process.wait(seconds)
         finally:
