@@ -12,8 +12,10 @@
 #define MAX_TOPICS  (1u << 20)
 #define MAX_WATCHED 10000u
 /* Watched topics of all connections together, not counting the one that each connection begins with. */
-#define MAX_ALL_WATCHED  (1u << 19)
-#define TOPIC_NAME_BYTES 200u
+#define MAX_ALL_WATCHED (1u << 19)
+
+/* A topic's name. A protocol may allow less. */
+#define TOPIC_NAME_BYTES 1024u
 
 /* Consumers of one connection on one worker. Beyond: TOO_MANY. */
 #define MAX_CONSUMERS 16384u

@@ -24,7 +24,7 @@ void lost_note(struct worker *w, uint32_t topic, log_position position) {
     if (!is_to_be_told(w, t)) return;
     struct lost *l = &w->lost[w->lost_listed++];
     *l = (struct lost){.place = {t->shard, (uint32_t)(position >> 32), (uint32_t)position, (uint32_t)position}};
-    memcpy(l->topic, t->name, t->name_bytes); /* a name has at most TOPIC_NAME_MAX bytes, and a zero follows */
+    memcpy(l->topic, t->name, t->name_bytes); /* a name has at most TOPIC_NAME_BYTES bytes, and a zero follows */
 }
 
 uint32_t worker_lost(struct worker *w, struct damage *place, const char **topic) {

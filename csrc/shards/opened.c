@@ -40,7 +40,7 @@ void opened_close(struct worker *w, struct opened *opened) {
 void opened_open(struct worker *w, uint32_t acceptor, const struct message *m) {
     struct peer *p = &w->peers[acceptor];
     uint32_t shard = (uint32_t)m->shard;
-    if (!m->topic || m->topic >= WORKER_MAX_OPEN_TOPICS || !m->body_bytes || m->body_bytes > TOPIC_NAME_MAX) return;
+    if (!m->topic || m->topic >= WORKER_MAX_OPEN_TOPICS || !m->body_bytes || m->body_bytes > TOPIC_NAME_BYTES) return;
     if (m->shard >= w->shards || !w->own[shard]) return;
     if (m->topic >= p->topics_capacity) {
         uint32_t capacity = p->topics_capacity ? p->topics_capacity : 64;

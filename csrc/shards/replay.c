@@ -69,7 +69,7 @@ static uint32_t named(struct worker *w, struct shard *s, uint32_t topic, const s
 
 static void replay_topic(struct worker *w, struct shard *s, const struct record *r) {
     size_t name_bytes = record_body_bytes(r);
-    if (!r->topic || !name_bytes || name_bytes > TOPIC_NAME_MAX) return;
+    if (!r->topic || !name_bytes || name_bytes > TOPIC_NAME_BYTES) return;
     uint32_t topic = shard_topic(s, r->topic);
     if (!topic) {
         topic = topics_find(&w->topics, record_body(r), name_bytes);

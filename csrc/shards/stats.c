@@ -28,7 +28,7 @@ void stats_topic(struct worker *w, uint32_t client, const struct message *m) {
     const struct topic *t = topic_at(&w->topics, topic);
     struct {
         struct topic_stats topic;
-        char name[TOPIC_NAME_MAX];
+        char name[TOPIC_NAME_BYTES];
     } stats = {.topic = {
                    .urgent = t->urgent,
                    .ready = ready_count(&t->ready),
@@ -60,7 +60,7 @@ void stats_id(struct worker *w, uint32_t client, const struct message *m) {
     struct publish_attributes attributes = publish_attributes_of(r);
     struct {
         struct job_stats job;
-        char name[TOPIC_NAME_MAX];
+        char name[TOPIC_NAME_BYTES];
     } stats = {.job = {
                    .id = j->id,
                    .state = j->state,

@@ -36,7 +36,7 @@ uint32_t topics_find(const struct topics *topics, const char *name, size_t name_
 }
 
 uint32_t topics_add(struct topics *topics, const char *name, size_t name_bytes, uint32_t shard, uint64_t next_seq) {
-    assert(name_bytes > 0 && name_bytes <= TOPIC_NAME_MAX);
+    assert(name_bytes > 0 && name_bytes <= TOPIC_NAME_BYTES);
     uint64_t key = siphash(topics->key, name, name_bytes);
     /* Two names with one 64-bit keyed hash: refuse the second, as if the limit were reached. */
     if (topics->names.count >= topics->limit || map_find(&topics->names, key)) return 0;

@@ -19,10 +19,9 @@
 #include "base/map.h"
 #include "base/siphash.h"
 #include "log/log.h"
+#include "ringbuf/limits.h"
 #include "shards/ready.h"
 #include "shards/stream.h"
-
-#define TOPIC_NAME_MAX 1024
 
 struct topic {
     uint32_t shard;

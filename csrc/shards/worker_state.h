@@ -67,7 +67,7 @@ _Static_assert(WORKER_MAX_CLIENTS > MAX_CONNECTIONS * BOARD_MAX_ACCEPTORS, "no c
 /* A message that could not be read. */
 struct lost {
     struct damage place;
-    char topic[TOPIC_NAME_MAX + 1];
+    char topic[TOPIC_NAME_BYTES + 1];
 };
 
 /* A message of LARGE_BYTES or more is written to the log in pieces, and stays where it was assembled until then. */

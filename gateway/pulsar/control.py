@@ -186,6 +186,7 @@ class Control:
     async def create(self, name: TopicName, partitions: int, properties: dict[str, str] | None = None) -> None:
         """Makes a topic; 0 partitions: not partitioned. The caller has checked that it does not exist."""
         namespace = self.namespace(name.namespace)
+        self._check_last_part(name, partitions)
         self._check_room(namespace, max(partitions, 1))
         if str(name) in namespace.deleted_partitions:
             self.store.change({"do": "partition", "namespace": name.namespace, "name": str(name)})
@@ -212,6 +213,11 @@ class Control:
             reason = f"Number of partitions should be less than or equal to {MAX_PARTITIONS}"
             raise RefusedError(406, "NotAllowedError", reason)
 
+    def _check_last_part(self, name: TopicName, partitions: int) -> None:
+        """Each partition is a topic, whose name is longer."""
+        if partitions:
+            self.name(str(name.of_partition(partitions - 1)))
+
     def _check_room(self, namespace: Namespace, more: int) -> None:
         most = int(namespace.policies.get("max_topics_per_namespace") or 0)
         there_are = sum(max(topic.partitions, 1) for topic in namespace.topics.values()) if most else 0
@@ -228,6 +234,7 @@ class Control:
             reason = f"Desired partitions {partitions} can't be less than the current partitions {topic.partitions}."
             raise RefusedError(422, "NotAllowedError", reason)
         self.check_partitions(partitions)
+        self._check_last_part(name, partitions)
         subscriptions = await self.subscriptions(name, durable_channels)
         self.store.change(topic_record(name.namespace, str(name), replace(topic, partitions=partitions)))
         await self.store.settled()

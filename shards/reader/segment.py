@@ -34,7 +34,7 @@ from mq_shards.shards.reader.scan import (
 )
 from mq_shards.shards.reader.stretches import Stretches, merge, of_batch
 
-MAX_NAME_BYTES: Final = 1024  # TOPIC_NAME_MAX, csrc/shards/topic.h
+MAX_NAME_BYTES: Final = 1024  # TOPIC_NAME_BYTES, csrc/ringbuf/limits.h
 ALL_OF_TOPIC: Final = (1 << 64) - 1  # instead of a transaction's number: all of the topic's transactions
 
 

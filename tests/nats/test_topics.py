@@ -182,7 +182,7 @@ def test_many_in_one_command_reach_who_listens_in_their_order_and_others_are_ser
 
 def test_a_subject_that_is_no_topics_name_is_refused_with_a_word(broker: Broker) -> None:
     wire = broker.listener(b"inbox")
-    wire.send(b"PUB events.%s inbox 1\r\nx\r\n" % (b"l" * 300))
+    wire.send(b"PUB events.%s inbox 1\r\nx\r\n" % (b"l" * 1024))
     answer = json.loads(payloads(wire, 1)[0])
     assert "too long" in answer["error"]["description"]
 

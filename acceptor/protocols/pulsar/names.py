@@ -14,6 +14,7 @@ NON_PERSISTENT: Final = "non-persistent"
 DEFAULT_NAMESPACE: Final = "public/default"
 # Of a topic's name in the core, including the namespace where that is part of it.
 MAX_NAME_BYTES: Final[int] = lib.TOPIC_NAME_BYTES
+SHOWN: Final = 80  # characters of a name that is too long
 
 # Channels of a topic that clients may not consume from: its compacted view, and the messages that retention keeps.
 # COMPACTION_NAME and RETENTION_NAME, csrc/ringbuf/message.h
@@ -96,8 +97,8 @@ def topic_name(text: str) -> TopicName:
         raise PulsarNameError(f"The name of a topic must not have a line end: {text!r}")
     # Most topics share most parts, so each part is kept in memory once.
     name = TopicName(intern(domain), intern(parts[0]), intern(parts[1]), intern(parts[2]))
-    if len(name.core.encode()) > MAX_NAME_BYTES:
-        raise PulsarNameError(f"Invalid topic name: {text} is longer than {MAX_NAME_BYTES} bytes")
+    if (size := len(name.core.encode())) > MAX_NAME_BYTES:
+        raise PulsarNameError(f"Invalid topic name: {text[:SHOWN]}... has {size} bytes, {MAX_NAME_BYTES} at most")
     return name
 
 

@@ -281,7 +281,7 @@ static bool use(struct acceptor *a, struct connection *c, struct words w) {
         return true;
     }
     beanstalk_use(a, c, topic, 0);
-    uint8_t text[sizeof "USING \r\n" + TOPIC_NAME_BYTES] = "USING ";
+    uint8_t text[sizeof "USING \r\n" + BEANSTALK_NAME_BYTES] = "USING ";
     size_t bytes = sizeof "USING " - 1;
     memcpy(text + bytes, w.at, words_bytes(&w));
     bytes += words_bytes(&w);

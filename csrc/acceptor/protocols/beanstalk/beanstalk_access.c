@@ -4,8 +4,9 @@
 #include <string.h>
 
 #include "acceptor/protocols/beanstalk/beanstalk_tubes.h"
+#include "acceptor/protocols/beanstalk/beanstalk_words.h"
 
-enum { ABOUT_BYTES = TOPIC_NAME_BYTES };
+enum { ABOUT_BYTES = BEANSTALK_NAME_BYTES };
 
 /* Always false: the command is parsed again when Python has answered. */
 static bool ask_python(struct acceptor *a, struct connection *c, enum beanstalk_question question, const void *about,

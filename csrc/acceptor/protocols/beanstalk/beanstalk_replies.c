@@ -67,7 +67,7 @@ __attribute__((always_inline)) static inline void answer_job(struct acceptor *a,
 /* A list of names and values, as its bytes. */
 struct figures {
     size_t bytes;
-    uint8_t text[1024];
+    uint8_t text[2048];
 };
 enum { FIGURES_MOST = 14, FIGURE_NAME_BYTES = 26, FIGURE_BYTES = FIGURE_NAME_BYTES + DECIMAL_MAX_BYTES + 1 };
 _Static_assert(FIGURES_MOST *FIGURE_BYTES + TOPIC_NAME_BYTES + sizeof "---\n" <=

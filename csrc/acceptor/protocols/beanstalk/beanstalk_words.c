@@ -1,7 +1,5 @@
 #include "acceptor/protocols/beanstalk/beanstalk_words.h"
 
-#include "ringbuf/limits.h"
-
 /* Letters, digits and -+/;.$_() */
 static const bool name_byte[256] = {
     ['A'] = 1, ['B'] = 1, ['C'] = 1, ['D'] = 1, ['E'] = 1, ['F'] = 1, ['G'] = 1, ['H'] = 1, ['I'] = 1,
@@ -15,7 +13,7 @@ static const bool name_byte[256] = {
 };
 
 bool beanstalk_is_name(const uint8_t *name, size_t bytes) {
-    if (bytes == 0 || bytes > TOPIC_NAME_BYTES || *name == '-') return false;
+    if (bytes == 0 || bytes > BEANSTALK_NAME_BYTES || *name == '-') return false;
     for (size_t i = 0; i < bytes; i++)
         if (!name_byte[name[i]]) return false;
     return true;
