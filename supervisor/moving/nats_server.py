@@ -76,7 +76,7 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
     t = Translation()
     given = dict(_flags(arguments))
     if given.keys() & {"h", "v", "help_tls"}:
-        t.said = f"nats-server: mq-shards {version}\n" if "v" in given else HELP
+        t.said = _version(version) if "v" in given else HELP
         return t
     if "sl" in given:
         t.signal = _signal(given["sl"])
@@ -110,6 +110,13 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
         t.setting("nats.routes", route)
     t.checks_only = "t" in given
     return t
+
+
+def _version(version: str) -> str:
+    """A nats-server's line, from which clients' test suites read what it can do, and then what it really is."""
+    from mq_shards.acceptor.protocols.nats.client import NATS_SERVER_VERSION
+
+    return f"nats-server: v{NATS_SERVER_VERSION}\nmq-shards {version}\n"
 
 
 def _signal(text: str) -> tuple[int, int]:

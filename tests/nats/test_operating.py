@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from mq_shards.acceptor.protocols.nats.addresses import own_urls
@@ -21,6 +21,7 @@ from mq_shards.acceptor.protocols.nats.lame_duck import LameDuck
 from tests.nats.route_wire import INFO, RouteWire
 from tests.nats.servers import NatsServer, nats_server, running
 from tests.nats.wire import Wire
+from tests.nsq.certificates import make
 from tests.servers import ROOT, free_port
 
 HELLO = b'CONNECT {"verbose":false,"pedantic":false,"protocol":1,"lang":"raw"}\r\nPING\r\n'
@@ -362,14 +363,39 @@ def test_files_say_where_it_is(operated: Callable[[str], Operated], tmp_path: Pa
     ports.mkdir()
     server = operated(f'pid_file: "{tmp_path}/pid"\nports_file_dir: "{ports}"').server
     until_true(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() == str(server.process.pid))
-    until_true(lambda: len(list(ports.glob(f"*_{server.process.pid}.ports"))) == 1)
-    (file,) = ports.iterdir()
-    until_true(lambda: file.stat().st_size > 0)
-    assert json.loads(file.read_text())["nats"] == [f"nats://127.0.0.1:{server.port}"]
+    file = ports / f"nats-server_{server.process.pid}.ports"
+    until_true(lambda: file.exists() and file.stat().st_size > 0)
+    assert json.loads(file.read_text()) == {"nats": [f"nats://127.0.0.1:{server.port}"]}
     # Programs that start a server wait for these lines.
     listening, ready = f"Listening for client connections on 127.0.0.1:{server.port}\n", "Server is ready\n"
     until_true(lambda: ready in server.said())
     assert server.said().index(listening) < server.said().index(ready)
+
+
+LISTENERS: Final = """
+http: "127.0.0.1:-1"
+websocket { host: "0.0.0.0", port: -1, no_tls: true }
+cluster { listen: "[::1]:-1" }
+leafnodes { listen: "127.0.0.1:-1" }
+"""
+
+
+@pytest.mark.skipif(nats_server() is None, reason="no nats-server to compare with")
+@pytest.mark.parametrize("tls", ["", "tls {TLS}", "tls {TLS}\nallow_non_tls: true"])
+def test_the_ports_file_is_a_nats_servers(tls: str, tmp_path: Path) -> None:
+    pair = make(tmp_path).server
+    block = f'{{ cert_file: "{pair.cert}", key_file: "{pair.key}" }}'
+    (tmp_path / "conf").write_text(f'ports_file_dir: "{tmp_path}"\n' + tls.replace("{TLS}", block) + LISTENERS)
+    found = []
+    for kind in (0, 1):
+        option = "-c" if kind == 0 else "--nats-config"
+        with running(kind, arguments=[option, str(tmp_path / "conf")], is_silent=True) as server:
+            file = tmp_path / f"nats-server_{server.process.pid}.ports"
+            until_true(lambda file=file: file.exists() and file.stat().st_size > 0)
+            ports = json.loads(file.read_text())
+            found.append({name: sorted(url.rpartition(":")[0] for url in urls) for name, urls in ports.items()})
+        until_true(lambda file=file: not file.exists())
+    assert found[1] == found[0]
 
 
 @pytest.mark.parametrize("kind", KINDS)

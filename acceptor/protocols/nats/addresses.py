@@ -1,4 +1,5 @@
-"""The addresses of this server in INFO's connect_urls, which clients are sent once the cluster has other servers."""
+"""The addresses of this server: in INFO's connect_urls, which clients are sent once the cluster has others, and in
+its ports file."""
 
 from __future__ import annotations
 
@@ -23,6 +24,13 @@ def own_urls(host: str, port: int, advertise: str) -> list[str]:
     return [url(address, port) for address in (interface_addresses() if _is_any(host) else []) or [host]]
 
 
+def reached_at(address: str) -> list[str]:
+    """Returns all HOST:PORT that this HOST:PORT stands for, loopback and link-local ones too."""
+    host, _, port = address.rpartition(":")
+    is_any = port.isdigit() and _is_any(host.strip("[]"))
+    return [url(str(one), int(port)) for one in _all_interfaces()] if is_any else [address]
+
+
 def url(host: str, port: int) -> str:
     bare = host.strip("[]")
     return f"[{bare}]:{port}" if ":" in bare else f"{bare}:{port}"
@@ -34,8 +42,11 @@ def _is_any(host: str) -> bool:
 
 def interface_addresses() -> list[str]:
     """The addresses of all interfaces, except loopback and link-local ones."""
-    found: list[ipaddress.IPv4Address | ipaddress.IPv6Address] = [*_version_4(), *_version_6()]
-    return [str(address) for address in found if not address.is_loopback and not address.is_link_local]
+    return [str(address) for address in _all_interfaces() if not address.is_loopback and not address.is_link_local]
+
+
+def _all_interfaces() -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    return [*_version_4(), *_version_6()]
 
 
 def _version_4() -> list[ipaddress.IPv4Address]:

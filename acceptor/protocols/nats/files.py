@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
+from mq_shards.acceptor.protocols.nats.addresses import reached_at
 
-# By scheme: its name in a ports file, and the scheme that clients use.
-PORTS: Final[Mapping[str, tuple[str, str]]] = {
-    "nats": ("nats", "nats"),
-    "nats-ws": ("websocket", "ws"),
-    "nats-http": ("monitoring", "http"),
-    "nats-https": ("monitoring", "https"),
-    "nats-route": ("cluster", "nats"),
-    "nats-leaf": ("leafnodes", "nats"),
+# Programs that start a nats-server look for the file under this name.
+PROGRAM: Final = "nats-server"
+
+
+class Shown(NamedTuple):
+    """How a listener is shown in a ports file."""
+
+    kind: str
+    scheme: str
+    encrypted: str
+    certificate: str = ""  # the option with which it is encrypted
+
+
+PORTS: Final[Mapping[str, Shown]] = {
+    "nats": Shown("nats", "nats", "tls", "tls-cert-file"),
+    "nats-ws": Shown("websocket", "ws", "wss", "websocket-tls-cert-file"),
+    "nats-http": Shown("monitoring", "http", "http"),
+    "nats-https": Shown("monitoring", "https", "https"),
+    "nats-route": Shown("cluster", "nats", "tls", "cluster-tls-cert-file"),
 }
 
 log = logging.getLogger(__name__)
@@ -36,10 +47,9 @@ def write(settings: Mapping[str, Any], listening: Sequence[tuple[str, str]]) -> 
             raise OSError(f"Could not write pidfile: open {pid_file}: {(error.strerror or '').lower()}") from None
         written.append(pid_file)
     if ports_dir:
-        program = Path(sys.argv[0]).stem or "mq-shards"
-        path = Path(ports_dir) / f"{program}_{pid}.ports"
+        path = Path(ports_dir) / f"{PROGRAM}_{pid}.ports"
         try:
-            path.write_bytes(orjson.dumps(ports_of(listening)))
+            path.write_bytes(orjson.dumps(ports_of(settings, listening)))
             written.append(str(path))
         except OSError as error:
             log.error("cannot write %s: %s", path, error.strerror)
@@ -58,10 +68,14 @@ def say_ready(listening: Sequence[tuple[str, str]], websocket: str) -> None:
         log.info("Server is ready")
 
 
-def ports_of(listening: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
+def ports_of(settings: Mapping[str, Any], listening: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
+    """By kind: the URLs of its listeners, those on all addresses with the addresses of all interfaces."""
     found: dict[str, list[str]] = {}
     for scheme, address in listening:
         if scheme in PORTS:
-            kind, written = PORTS[scheme]
-            found.setdefault(kind, []).append(f"{written}://{address}")
+            shown = PORTS[scheme]
+            is_encrypted = bool(shown.certificate and settings[shown.certificate])
+            is_encrypted &= scheme != "nats" or not settings["allow-non-tls"]
+            url_scheme = shown.encrypted if is_encrypted else shown.scheme
+            found.setdefault(shown.kind, []).extend(f"{url_scheme}://{one}" for one in reached_at(address))
     return found
