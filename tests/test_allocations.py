@@ -33,7 +33,7 @@ from tests.servers import Server, Shape, comm_of, free_port, start
 SOURCE: Final = Path(__file__).with_name("allocations.c")
 SLOT: Final = struct.Struct("<QQQ")
 PAGE: Final = 8  # messages: fewer have no page to themselves
-MESSAGES: Final = 6000
+MESSAGES: Final = 2000
 BURST: Final = 40
 FILTERED_BURST: Final = 200
 TUBES: Final = 8
@@ -169,14 +169,14 @@ def filtered(broker: Counted, count: int, *, tls: bool = False, deflate: bool = 
     [
         pytest.param(MESSAGES, lambda broker, count: beanstalk(broker, 64, count), id="jobs, many outstanding"),
         pytest.param(MESSAGES, lambda broker, count: beanstalk(broker, 1, count), id="jobs, one outstanding"),
-        pytest.param(1000, lambda broker, count: beanstalk(broker, 2, count, "--body", "60000"), id="jobs, large"),
-        pytest.param(2000, lambda broker, count: out_of_turn(broker, 20, count), id="jobs, out of turn"),
-        pytest.param(1000, lambda broker, count: out_of_turn(broker, 5000, count), id="jobs, out of turn, 5 KB"),
-        pytest.param(400, lambda broker, count: out_of_turn(broker, 60_000, count), id="jobs, out of turn, large"),
+        pytest.param(240, lambda broker, count: beanstalk(broker, 2, count, "--body", "60000"), id="jobs, large"),
+        pytest.param(800, lambda broker, count: out_of_turn(broker, 20, count), id="jobs, out of turn"),
+        pytest.param(400, lambda broker, count: out_of_turn(broker, 5000, count), id="jobs, out of turn, 5 KB"),
+        pytest.param(160, lambda broker, count: out_of_turn(broker, 60_000, count), id="jobs, out of turn, large"),
         pytest.param(MESSAGES, lambda broker, count: nsq(broker, "t1", count, "--batch", "1"), id="PUB"),
         pytest.param(MESSAGES, lambda broker, count: nsq(broker, "t100", count, "--batch", "100"), id="MPUB"),
         pytest.param(MESSAGES, lambda broker, count: nsq(broker, "ch", count, "--channels", "3"), id="PUB, 3 channels"),
-        pytest.param(1000, lambda broker, count: nsq(broker, "large", count, "--body", "100000"), id="PUB, large"),
+        pytest.param(240, lambda broker, count: nsq(broker, "large", count, "--body", "100000"), id="PUB, large"),
         pytest.param(MESSAGES, backlog, id="PUB, backlog"),
         pytest.param(MESSAGES, batches_for_nsq, id="NSQ out of Pulsar's batches"),
         pytest.param(1000, lambda broker, count: filtered(broker, count, tls=True), id="PUB, TLS"),
@@ -187,7 +187,7 @@ def filtered(broker: Counted, count: int, *, tls: bool = False, deflate: bool = 
         pytest.param(MESSAGES, lambda broker, count: pulsar(broker, "exclusive", 1024, count), id="Pulsar, exclusive"),
         pytest.param(MESSAGES, lambda broker, count: pulsar(broker, "shared", 1024, count), id="Pulsar, shared"),
         pytest.param(MESSAGES, lambda broker, count: pulsar(broker, "key-shared", 1024, count), id="Pulsar, by key"),
-        pytest.param(1000, lambda broker, count: pulsar(broker, "shared", 50_000, count), id="Pulsar, large"),
+        pytest.param(240, lambda broker, count: pulsar(broker, "shared", 50_000, count), id="Pulsar, large"),
     ],
 )
 def test_no_message_asks_for_memory(broker: Counted, messages: int, play: Callable[[Counted, int], None]) -> None:

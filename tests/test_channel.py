@@ -119,7 +119,7 @@ class ChannelModel(RuleBasedStateMachine):
 
 TestChannelModel = ChannelModel.TestCase
 TestChannelModel.settings = settings(
-    max_examples=150, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=60, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 

@@ -134,7 +134,7 @@ class RingModel(RuleBasedStateMachine):
 
 TestRingModel = RingModel.TestCase
 TestRingModel.settings = settings(
-    max_examples=150, stateful_step_count=80, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=60, stateful_step_count=80, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 

@@ -125,7 +125,7 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=120)
 @given(OPERATIONS)
 def test_a_subject_reaches_all_that_stand_alone_and_one_of_each_group(operations: list[tuple[str, Any, str]]) -> None:
     trie, model = Trie(), dict[int, tuple[str, str]]()
@@ -163,7 +163,7 @@ def test_a_pattern_is_valid_without_empty_tokens_and_with_the_tail_last(text: st
 SUBJECTS = st.lists(st.sampled_from(["a", "b", "cc"]), min_size=1, max_size=4).map(".".join)
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(TEXTS.filter(valid), TEXTS.filter(valid), SUBJECTS)
 def test_covering_and_overlapping_agree_with_matching(one: str, other: str, subject: str) -> None:
     covers = lib.subject_covers(one.encode(), len(one), other.encode(), len(other))
@@ -289,7 +289,7 @@ TAIL_STEPS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=120)
 @given(st.integers(0, 12), TAIL_STEPS)
 def test_a_walk_in_pieces_meets_whoever_is_there_from_its_beginning_on(
     first: int, steps: list[tuple[str, int]]

@@ -382,7 +382,7 @@ SCRIPTS = st.lists(
 ).map(b"".join)  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(script=SCRIPTS, workers=st.sampled_from([1, 3]), data=st.data())
 def test_how_input_is_cut_makes_no_difference(script: bytes, workers: int, data: st.DataObject) -> None:
     whole = [script[i : i + 60_000] for i in range(0, len(script), 60_000)]

@@ -256,7 +256,7 @@ class SimulatedWorker:
             self.fake.answer(self.waiting.pop(0), TIMED_OUT)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_every_job_goes_to_one_client_and_every_reserve_has_one_reply(data: st.DataObject) -> None:
     bench = Bench(workers=3)

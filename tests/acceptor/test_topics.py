@@ -96,7 +96,7 @@ def test_ten_thousand_topics_can_be_watched_and_no_more(bench: Bench) -> None:
     assert client.talk(b"ignore n5\r\n") == b"WATCHING 9999\r\n"
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_topics_are_open_at_their_worker_as_long_as_somebody_refers_to_them(data: st.DataObject) -> None:
     bench = Bench(workers=2)

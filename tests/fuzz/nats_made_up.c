@@ -80,7 +80,7 @@ static size_t some_passed(uint8_t *body) {
     size_t groups_bytes = 0;
     for (uint32_t i = 0; i < groups; i++) groups_bytes += 4 + (size_t)sprintf(names[i], "q%u", pick(3));
     sprintf(size, "%u", payload);
-    char header_size[8] = "";
+    char header_size[12] = "";
     if (header) sprintf(header_size, "%u", header);
     uint32_t wrong = pick(16) ? 0 : 1 + pick(8);
     const uint32_t heads[] = {pick(40) ? 1 + pick(ACCOUNTS) : pick(256),

@@ -16,7 +16,7 @@ CORE = HERE.parent.parent / "csrc"
 pytestmark = pytest.mark.timeout(600)  # it compiles the core with sanitizers
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "5"))
 SEED = os.environ.get("FUZZ_SEED", "1")
-FLAGS = ["-std=c11", "-g1", "-O1", "-fno-omit-frame-pointer", "-Wall", "-Wextra", "-pthread", f"-I{CORE}"]
+FLAGS = ["-std=c11", "-g1", "-Og", "-fno-omit-frame-pointer", "-Wall", "-Wextra", "-pthread", f"-I{CORE}"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 

@@ -19,7 +19,7 @@ from tests.test_positions import begin, position, publish, seek
 from tests.test_shard_protocol import ask
 from tests.test_worker import GONE, OK, Answer
 
-EXAMPLES = int(os.environ.get("EXAMPLES", "50"))
+EXAMPLES = int(os.environ.get("EXAMPLES", "24"))
 NAMES = ("a", "b", "r")
 READERS = ("r",)
 STARTS = (lib.START_EARLIEST, lib.START_LATEST, lib.START_SEQ, lib.START_SEQ)

@@ -80,7 +80,7 @@ def test_a_subscription_does_what_the_model_says(server: PulsarServer, kind: int
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(script=scripts)
 def test_a_subscription_does_what_the_model_says_for_long(server: PulsarServer, kind: int, script: list[Any]) -> None:
     play(server, kind, script)

@@ -56,7 +56,7 @@ def test_a_topic_with_transactions_shows_what_the_model_says(victim: Victim, scr
 
 
 @pytest.mark.long
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(script=st.builds(list.__add__, begun, st.lists(st.one_of(steps, steps, steps, deaths), min_size=8, max_size=40)))
 def test_and_whoever_is_killed_between(victim: Victim, script: list[Any]) -> None:
     play(victim, script)

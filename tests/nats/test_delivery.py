@@ -37,14 +37,14 @@ def play(server: NatsServer, script: list[Step]) -> None:
     Play(server.port, f"p{next(NUMBERS)}.", in_order=server.acceptors < 2).run(script)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(script=scripts)
 def test_a_script_ends_as_the_model_says(server: NatsServer, script: list[Step]) -> None:
     play(server, script)
 
 
 @pytest.mark.long
-@settings(max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=800, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(script=scripts)
 def test_many_scripts_end_as_the_model_says(server: NatsServer, script: list[Step]) -> None:
     play(server, script)

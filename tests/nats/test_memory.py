@@ -45,10 +45,10 @@ def test_a_million_subscriptions_are_small() -> None:
 
 
 def test_a_connection_that_ended_is_small() -> None:
-    ended = 3000
+    ended = 1200
     with Broker(this_mq_shards(WIRE), MEMORY) as broker:
-        for begun in range(500 + ended):
-            if begun == 500:  # whatever the first of them load
+        for begun in range(300 + ended):
+            if begun == 300:  # whatever the first of them load
                 before = broker.memory().held
             with contextlib.closing(Wire(broker.port)) as wire:
                 wire.send(b'CONNECT {"verbose":false,"name":"passer-by","lang":"raw","version":"1.2.3"}\r\nPING\r\n')
@@ -98,7 +98,7 @@ def test_a_large_message_that_is_not_to_be_traced_any_more_leaves_nothing(monkey
 @pytest.mark.parametrize("closes", [False, True])
 def test_memory_of_subscriptions_that_are_gone_goes_back(closes: bool) -> None:
     """But for what the acceptor keeps in its pools."""
-    many = 300_000
+    many = 100_000
     numbers = list(range(many))
     random.Random(1).shuffle(numbers)
     with Broker(this_mq_shards(WIRE), MEMORY) as broker, contextlib.closing(Wire(broker.port)) as wire:

@@ -75,7 +75,7 @@ def lines_of(lines: Lines) -> dict[str, list[str]]:
     return {key.public: sorted(lines.of(key.public).splitlines()) for key in KEYS}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(steps)
 def test_what_one_says_anew_is_as_if_all_were_looked_at(script: list[tuple[int, Any, Any]]) -> None:
     accounts: dict[str, Account] = {}

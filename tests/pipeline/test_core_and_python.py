@@ -82,7 +82,7 @@ def outcome(made: Any, whole: bytes, end: int, piece: int, gaps_from: int, wante
     return [rows, said, decoder.between_runs]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(sent, damage, st.integers(40, 4000), st.integers(0, 5), st.integers(1, 4), st.lists(
     st.sampled_from(SCHEMA.fieldNames()), unique=True))  # fmt: skip
 def test_any_records_are_the_same_rows_and_the_same_errors(

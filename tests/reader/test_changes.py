@@ -36,7 +36,7 @@ class Onlooker:
         return len(found.topics)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     st.lists(st.one_of(st.tuples(NAMES, st.integers(0, 3)), st.integers(0, 2), st.just("restart")), max_size=60),
     st.integers(0, 6),

@@ -45,7 +45,7 @@ def check(disk: Disk, view: DataView, bodies: dict[str, list[bytes]], max_bytes:
         assert set(range(topic.complete, topic.latest)) <= set(messages)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 4))])
 def test_a_reader_sees_what_the_log_holds_through_retention_compaction_and_restarts(disk: Disk, seed: int) -> None:
     rng = random.Random(seed)
     view = DataView(disk.directory, SHARDS)

@@ -59,7 +59,7 @@ def check(view: DataView, name: str, bodies: list[bytes], waiting: dict[int, lis
         assert not beyond.runs.runs and beyond.runs.next == latest
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 3))])
 def test_a_view_ends_at_the_first_open_transaction_and_shows_none_that_was_aborted(
     disk: Transactions, seed: int
 ) -> None:
@@ -67,7 +67,7 @@ def test_a_view_ends_at_the_first_open_transaction_and_shows_none_that_was_abort
     view, txns = DataView(disk.directory, SHARDS), 0
     bodies: dict[str, list[bytes]] = {name: [] for name in TOPICS}
     waiting: dict[str, dict[int, list[int]]] = {name: {} for name in TOPICS}
-    for step in range(300):
+    for step in range(200):
         name = chance.choice(TOPICS)
         body = b"%d " % step + chance.randbytes(chance.choice((1, 50, 2000)))
         what = chance.random()

@@ -465,7 +465,7 @@ def shared() -> Iterator[Callable[[bytes], list[Request]]]:
     bench.close()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(spoilt())
 @example(post())
 def test_what_is_published_is_what_the_gateway_reads(shared: Callable[[bytes], list[Request]], data: bytes) -> None:

@@ -55,7 +55,7 @@ def test_a_topic_stays_bound_when_its_publisher_is_gone(bench: Bench) -> None:
     assert bench.take() == []
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_however_the_bytes_come_the_messages_are_the_same(data: st.DataObject) -> None:
     bench = Bench(workers=2)
