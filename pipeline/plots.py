@@ -195,9 +195,15 @@ def _plot(title: str, height_inches: float, draw: Callable[[Figure, Any], None])
         figure = Figure(figsize=(WIDTH_INCHES, height_inches), dpi=DPI, layout="constrained")
         axes = figure.subplots()
         draw(figure, axes)
+        # Laid out once for each of both files: saving would do it twice, and draw the figure once more before.
+        layout = figure.get_layout_engine()
+        assert layout is not None
+        figure.set_layout_engine(None)
+        layout.execute(figure)
         svg = io.StringIO()
         figure.savefig(svg, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
         axes.set_title(title, loc="left", fontweight="bold")
+        layout.execute(figure)
         png = io.BytesIO()
         figure.savefig(png, format="png")
     # Leaves out the XML header, which only a file of its own needs.
