@@ -38,11 +38,16 @@ JAVA_OPTIONS: Final = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=400m -XX:ReservedCodeCacheSize=256m -Xmn300m "
     "-Xlog:disable -Xlog:all=error:stderr"
 )
-# Few rows repay neither planning twice nor compiling whole stages.
+# Few rows repay neither planning twice nor compiling code for them.
 SETTINGS: Final = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
+}
+# All runs are of one JVM, so the catalog need not persist: Hive's would take it seconds to make.
+OF_RUN: Final = {
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.mqshards.catalog": "own",
 }
 RUNS: Final = 4
 
@@ -92,7 +97,7 @@ def _demo(directory: Path, options: argparse.Namespace) -> list[str]:
         _say("mq-pipeline run --continuous")
         run = ["run", "--dir", str(directory / "project"), "--topics", "orders,readings", "--continuous"]
         run += ["--every", "1", "--show", "--format", "orders|readings=json"]
-        run += [word for pair in SETTINGS.items() for word in ("--conf", "=".join(pair))]
+        run += [word for pair in (SETTINGS | OF_RUN).items() for word in ("--conf", "=".join(pair))]
         report = ["report", "--to", str(directory / "report"), "--nsq-http", f"127.0.0.1:{ports.nsq_http}"]
         report += ["--beanstalk", f"127.0.0.1:{ports.beanstalk}"]
         with _jobs(ports, options.master, run, report) as jobs:
@@ -171,7 +176,9 @@ def _jobs(ports: Ports, master: str, *jobs: list[str]) -> Iterator[subprocess.Po
     command = [sys.executable, "-W", "ignore", "-m", "mq_shards.pipeline.demo.jobs"]
     command.append(json.dumps([[*common, *job] for job in jobs]))
     java = f"{JAVA_OPTIONS} {os.environ.get('SPARK_SUBMIT_OPTS', '')}"
-    environment = {**os.environ, "SPARK_SUBMIT_OPTS": java}
+    # For the report, too, which takes no settings.
+    settings = " ".join(f"--conf {name}={value}" for name, value in SETTINGS.items())
+    environment = {**os.environ, "SPARK_SUBMIT_OPTS": java, "PYSPARK_SUBMIT_ARGS": f"{settings} pyspark-shell"}
     with _process(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         yield process
 

@@ -132,6 +132,8 @@ def test_a_run_makes_the_tables_and_goes_on_as_long_as_something_comes(
     few_rows = [
         "spark.sql.streaming.fileSink.log.compactInterval=2", "spark.sql.adaptive.enabled=false",
         "spark.sql.codegen.wholeStage=false",
+        # All of it is in one JVM. The catalog that persists is for the long tests: to make it takes seconds.
+        "spark.sql.catalogImplementation=in-memory", "spark.mqshards.catalog=own",
     ]  # fmt: skip
     command = job(broker, project, "--bronze-retention", "1ms", *(f"--conf={setting}" for setting in few_rows))
     at = command.index("run")
@@ -158,6 +160,9 @@ def test_a_run_makes_the_tables_and_goes_on_as_long_as_something_comes(
         going.kill()
     assert "stopped by SIGTERM; the next run goes on from here" in going.said()
     assert "\tat " not in going.said(), "a stack trace of Java's"
+    checkpoints = project / "storage" / "_checkpoints" / "spark_catalog" / "default"
+    batches = [len([*(checkpoints / name).glob("*/0/offsets/[0-9]*")]) for name in ("messages", "bad_messages")]
+    assert batches[0] == batches[1] > 0, "none is without messages"
     assert 'mq_pipeline_lag_messages{job_name="mq-pipeline run"} 0.0' in metrics.read_text()
     assert (project / "spark-pipeline.yml").read_bytes() == spec
     assert {row.topic: row.kept for row in table(spark, project, "mine").collect()} == {"orders": 32, "notes": 2}
