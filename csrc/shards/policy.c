@@ -172,22 +172,31 @@ void policy_choose(struct worker *w, uint32_t subscription) {
     make_first(w, subscription, first_by(w, s, pick_of(w, s)), 0);
 }
 
+static struct consumer_rank *rank_of(const struct policy_wish *wish, uint64_t seed) {
+    uint32_t name_bytes = wish->policy.name_bytes, range_count = wish->range_count;
+    struct consumer_rank *rank = malloc(sizeof *rank + range_count * sizeof(struct key_range) + name_bytes);
+    if (!rank) return NULL;
+    struct key_range *ranges = (struct key_range *)(rank + 1);
+    char *name = (char *)(ranges + range_count);
+    *rank = (struct consumer_rank){.priority = wish->policy.priority,
+                                   .order = wish->policy.order,
+                                   .pick = wish->policy.pick,
+                                   .range_count = range_count,
+                                   .name_bytes = name_bytes,
+                                   .ranges = ranges,
+                                   .name = name};
+    for (uint32_t i = 0; i < range_count; i++) ranges[i] = range_of(wish, i);
+    memcpy(name, wish->name, name_bytes);
+    rank->seed = mixed(seed);
+    for (uint32_t i = 0; i < name_bytes; i++) rank->seed = mixed(rank->seed ^ (uint8_t)wish->name[i]);
+    return rank;
+}
+
 bool policy_joined(struct worker *w, uint32_t consumer, const struct policy_wish *wish) {
     struct consumer *c = worker_consumer(w, consumer);
     struct subscription *s = worker_subscription(w, c->subscription);
     if (!subscription_is_ordered(s)) return rotation_prefer(w, consumer, wish->policy.priority);
-    size_t name_bytes = wish->policy.name_bytes;
-    c->rank = malloc(sizeof *c->rank + name_bytes);
-    if (!c->rank) return false;
-    *c->rank = (struct consumer_rank){.priority = wish->policy.priority,
-                                      .order = wish->policy.order,
-                                      .pick = wish->policy.pick,
-                                      .range_count = wish->range_count,
-                                      .name_bytes = name_bytes};
-    memcpy(c->rank->name, wish->name, name_bytes);
-    for (uint32_t i = 0; i < wish->range_count; i++) c->rank->ranges[i] = range_of(wish, i);
-    c->rank->seed = mixed((uint64_t)c->client << 32 | c->number);
-    for (size_t i = 0; i < name_bytes; i++) c->rank->seed = mixed(c->rank->seed ^ (uint8_t)wish->name[i]);
+    if (!(c->rank = rank_of(wish, (uint64_t)c->client << 32 | c->number))) return false;
     again_look_anew(s);
     if (s->policy == POLICY_FAILOVER) choose_beside(w, c->subscription, consumer);
     subscription_due(w, c->subscription);

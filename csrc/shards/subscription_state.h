@@ -174,9 +174,9 @@ struct consumer_rank {
     uint64_t seed;        /* determines its share of the slots */
     uint32_t priority, order, pick;
     uint32_t range_count;
-    struct key_range ranges[KEY_MAX_RANGES];
-    size_t name_bytes;
-    char name[]; /* followed by the consumer's number */
+    uint32_t name_bytes;
+    const struct key_range *ranges; /* range_count of them, behind this struct, and behind them the name */
+    const char *name;
 };
 
 /* SPLIT: a batch whose messages have deliveries of their own. */

@@ -182,8 +182,11 @@ struct pulsar_rate {
     uint64_t key;
     uint64_t messages, bytes, period_ns;
 };
+struct producer_place {
+    uint64_t key, arrival;
+};
 struct producer_terms {
-    uint64_t key, arrival, max_delay_ms, max_message_bytes;
+    uint64_t max_delay_ms, max_message_bytes;
     uint32_t deduplicates, delays;
     struct pulsar_rate rate;
 };

@@ -345,3 +345,10 @@ def test_a_producer_brings_a_subscription_along(wire: Wire, topic: str) -> None:
     wire.subscribe(topic, "kept", kind=1)
     wire.flow(10)
     assert [payload_of(frame) for frame in wire.messages(3)] == [b"before", b"behind", b"behind"]
+
+
+def test_an_id_in_use_is_answered_with_its_name_alone(wire: Wire, topic: str) -> None:
+    """As a real broker answers it: the topic's epoch and the last sequence id are told once."""
+    assert wire.producer(topic, producer_name="p", producer_access_mode=1).HasField("topic_epoch")
+    again = wire.producer(topic, producer_name="q", producer_access_mode=1)
+    assert (again.producer_name, again.last_sequence_id, again.HasField("topic_epoch")) == ("p", -1, False)

@@ -119,12 +119,7 @@ class Producer:
     topic: TopicName
     mode: int
     number: int  # the codec's, by which the worker knows it
-    epoch: int = 0
-    key: int = 0  # under which its worker deduplicates
-    arrival: int = 0  # by which its worker knows whether another has fenced it off
-    last: int = 0  # the last sequence id that its worker knows; NO_PLACE: none
     terms: Terms = NO_TERMS
-    topic_epoch: int | None = None
     ready: bool = False
     schema_version: bytes = b""
     metadata: Mapping[str, str] = field(default_factory=lambda: NO_METADATA)

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from sys import intern
 from typing import Any, Final, TypeAlias
 
 from mq_shards.acceptor import engine
@@ -198,8 +199,10 @@ class Consumers:
         if number == 0:
             request.fail(NOT_ALLOWED, "Too many consumers or topics")
             return
+        # Durable subscriptions of many topics often have one name, which is then kept once.
+        subscription = intern(body.subscription) if body.durable else body.subscription
         consumer = Consumer(
-            body.consumer_id, number, topic, body.subscription, body.subType, body.consumer_name, body.durable
+            body.consumer_id, number, topic, subscription, body.subType, body.consumer_name, body.durable
         )
         consumer.compacted = body.read_compacted
         consumer.metadata, consumer.properties, consumer.ranges = metadata, properties, ranges

@@ -51,7 +51,7 @@ class Producers:
         # Unique to this process: deduplication knows names for hours, so no generated name may be used twice.
         self._prefix = f"standalone-{os.urandom(8).hex()}-{broker.acceptor}"
         self._made = 0
-        self._waiting: dict[Producer, Request] = {}
+        self._waiting: dict[Producer, tuple[Request, Answer]] = {}
 
     # --- PRODUCER ---------------------------------------------------------------------------------------------------
 
@@ -62,7 +62,7 @@ class Producers:
         there = client.producers.get(body.producer_id)
         if there is not None:
             if there.ready:
-                self._say_ready(request, there)
+                self._say_ready(request, there)  # as at a real broker, without its last sequence id and epoch
             else:
                 request.fail(SERVICE_NOT_READY, "Producer is already present on the connection")
             return
@@ -81,7 +81,7 @@ class Producers:
         if number == 0:
             request.fail(NOT_ALLOWED, "Too many producers or topics")
             return
-        producer = Producer(body.producer_id, name, topic, body.producer_access_mode, number, body.epoch)
+        producer = Producer(body.producer_id, name, topic, body.producer_access_mode, number)
         producer.schema_version = schema_version
         producer.metadata = metadata
         client.producers[producer.id] = producer
@@ -103,23 +103,19 @@ class Producers:
         asked = request.ask(
             lib.MSG_ATTACH, producer.topic, lambda answer: self._attached(request, producer, answer, may_look),
             topic=self._desk.engine.bind(producer.topic.core.encode()), pri=producer.number,
-            body=packed("attach", access=producer.mode, epoch=producer.epoch, least=least) + producer.name.encode(),
+            body=packed("attach", access=producer.mode, epoch=body.epoch, least=least) + producer.name.encode(),
         )  # fmt: skip
         if not asked:
             self._drop(request.client, producer)
 
     def _attached(self, request: Request, producer: Producer, answer: Answer, may_look: bool) -> None:
         client = request.client
-        there = client.producers.get(producer.id) is producer
-        if answer.status in (engine.OK, engine.NONE):
-            producer.key, producer.last = answer.id, answer.seq
-            producer.arrival = answer.incarnation
-        if not there:
+        if client.producers.get(producer.id) is not producer:
             request.done()
         elif answer.status == engine.OK:
-            self._ready(request, producer, answer.pri)
+            self._ready(request, producer, answer, answer.pri)
         elif answer.status == engine.NONE:
-            self._wait(request, producer)
+            self._wait(request, producer, answer)
         elif answer.status == engine.FULL:
             self._refused(request, producer, answer, may_look)
         elif answer.status == engine.FAILED:
@@ -134,15 +130,17 @@ class Producers:
             else:
                 request.fail(SERVICE_NOT_READY, "The topic could not be made")
 
-    def _ready(self, request: Request, producer: Producer, epoch: int) -> None:
-        client = request.client
-        if producer.mode != SHARED:
-            producer.topic_epoch = epoch
-        if self._tell(client, producer):
-            producer.ready = True
-            self._say_ready(request, producer)
-        else:
+    def _ready(self, request: Request, producer: Producer, attached: Answer, epoch: int) -> None:
+        """Python does not keep what the worker has said (`attached`): there are very many producers."""
+        terms = producer.terms = self._terms(producer.topic)
+        place = packed("producer_place", key=attached.id, arrival=attached.incarnation)
+        if not self._desk.engine.call(request.client.conn, "open-producer", producer.id, place + _packed(terms)):
             self._gone_again(request, producer)
+            return
+        producer.ready = True
+        known = terms.deduplicates and attached.seq != lib.NO_PLACE
+        topic_epoch = epoch if producer.mode != SHARED else None
+        self._say_ready(request, producer, attached.seq if known else -1, topic_epoch)
 
     def _gone_again(self, request: Request, producer: Producer) -> None:
         """The worker has died since the codec added the producer. The next worker may have attached it: try anew."""
@@ -158,20 +156,11 @@ class Producers:
         else:
             request.fail(SERVICE_NOT_READY, "The topic's worker is gone")
 
-    def _tell(self, client: Client, producer: Producer) -> bool:
-        terms = producer.terms = self._terms(producer.topic)
-        opened = packed(
-            "producer_terms", key=producer.key, arrival=producer.arrival, max_delay_ms=terms.max_delay_ms,
-            deduplicates=terms.deduplicates, delays=terms.delays, max_message_bytes=terms.max_message_bytes,
-            rate=terms.rate.fields(),
-        )  # fmt: skip
-        return self._desk.engine.call(client.conn, "open-producer", producer.id, opened) != 0
-
-    def _say_ready(self, request: Request, producer: Producer) -> None:
-        known = producer.terms.deduplicates and producer.last != lib.NO_PLACE
+    @staticmethod
+    def _say_ready(request: Request, producer: Producer, last: int = -1, topic_epoch: int | None = None) -> None:
         request.reply(
-            "producer_success", producer_name=producer.name, last_sequence_id=producer.last if known else -1,
-            schema_version=producer.schema_version, producer_ready=True, topic_epoch=producer.topic_epoch,
+            "producer_success", producer_name=producer.name, last_sequence_id=last,
+            schema_version=producer.schema_version, producer_ready=True, topic_epoch=topic_epoch,
         )  # fmt: skip
 
     def _refused(self, request: Request, producer: Producer, answer: Answer, may_look: bool) -> None:
@@ -211,12 +200,12 @@ class Producers:
         kind = "ProducerBusyException" if code == PRODUCER_BUSY else "ProducerFencedException"
         request.fail(code, f"{_EXCEPTION}{kind}: {text}")
 
-    def _wait(self, request: Request, producer: Producer) -> None:
+    def _wait(self, request: Request, producer: Producer, attached: Answer) -> None:
         client = request.client
         if not self._desk.engine.call(client.conn, "wait-producer", producer.id):
             self._gone_again(request, producer)
             return
-        self._waiting[producer] = request
+        self._waiting[producer] = request, attached
         self._desk.say(
             client, "producer_success", request_id=request.body.request_id, producer_name=producer.name,
             last_sequence_id=-1, schema_version=b"", producer_ready=False,
@@ -226,16 +215,17 @@ class Producers:
     def attached(self, client: Client, producer_id: int, epoch: int) -> None:
         """A producer that waited is the exclusive one now."""
         producer = client.producers.get(producer_id)
-        request = self._waiting.pop(producer, None) if producer is not None else None
-        if producer is not None and request is not None:
-            self._ready(request, producer, epoch)
+        waiting = self._waiting.pop(producer, None) if producer is not None else None
+        if producer is not None and waiting is not None:
+            self._ready(waiting[0], producer, waiting[1], epoch)
 
     def policies_changed(self, namespace: str) -> None:
         for client in self._desk.clients.values():
             for producer in client.producers.values():
                 concerned = producer.ready and producer.topic.namespace == namespace
-                if concerned and producer.terms != self._terms(producer.topic):
-                    self._tell(client, producer)
+                if concerned and producer.terms != (terms := self._terms(producer.topic)):
+                    producer.terms = terms
+                    self._desk.engine.call(client.conn, "limit-producer", producer.id, _packed(terms))
 
     # --- the end of one ---------------------------------------------------------------------------------------------
 
@@ -286,4 +276,12 @@ class Producers:
         if client.producers.pop(producer.id, None) is not None:
             self._desk.let_go(producer)
             self._desk.use(producer.topic, -1)
-        return self._waiting.pop(producer, None)
+        request, _ = self._waiting.pop(producer, (None, None))
+        return request
+
+
+def _packed(terms: Terms) -> bytes:
+    return packed(
+        "producer_terms", max_delay_ms=terms.max_delay_ms, deduplicates=terms.deduplicates, delays=terms.delays,
+        max_message_bytes=terms.max_message_bytes, rate=terms.rate.fields(),
+    )  # fmt: skip

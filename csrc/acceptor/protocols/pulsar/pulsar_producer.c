@@ -306,27 +306,42 @@ static int64_t add_producer(struct acceptor *a, struct connection *c, const stru
     return number;
 }
 
-static int64_t open_producer(struct acceptor *a, struct connection *c, struct pulsar_producer *producer,
-                             const struct codec_call *call) {
+static int64_t limit_producer(struct acceptor *a, struct connection *c, struct pulsar_producer *producer,
+                              const uint8_t *said) {
     struct producer_terms terms;
-    if (call->bytes_count != sizeof terms) return CALL_REFUSED;
-    if (producer == NULL || producer->lost) return CALL_CLOSED;
-    memcpy(&terms, call->bytes, sizeof terms);
-    producer->key = terms.key;
-    producer->arrival = terms.arrival;
+    memcpy(&terms, said, sizeof terms);
     producer->deduplicates = terms.deduplicates != 0;
     producer->delays = terms.delays != 0;
     producer->max_delay_ms = terms.max_delay_ms;
     producer->max_message_bytes = terms.max_message_bytes < UINT32_MAX ? (uint32_t)terms.max_message_bytes : UINT32_MAX;
-    if (!pulsar_limit_producer(a, c, producer, &terms.rate)) return CALL_CLOSED;
-    producer->open = true;
-    return CALL_DONE;
+    return pulsar_limit_producer(a, c, producer, &terms.rate) ? CALL_DONE : CALL_CLOSED;
+}
+
+static int64_t open_producer(struct acceptor *a, struct connection *c, struct pulsar_producer *producer,
+                             const uint8_t *said) {
+    struct producer_place place;
+    memcpy(&place, said, sizeof place);
+    producer->key = place.key;
+    producer->arrival = place.arrival;
+    int64_t done = limit_producer(a, c, producer, said + sizeof place);
+    if (done == CALL_DONE) producer->open = true;
+    return done;
+}
+
+/* Both of them. */
+static int64_t set_producer(struct acceptor *a, struct connection *c, struct pulsar_producer *producer, bool opens,
+                            const struct codec_call *call) {
+    size_t place_bytes = opens ? sizeof(struct producer_place) : 0;
+    if (call->bytes_count != place_bytes + sizeof(struct producer_terms)) return CALL_REFUSED;
+    if (producer == NULL || producer->lost) return CALL_CLOSED;
+    return (opens ? open_producer : limit_producer)(a, c, producer, call->bytes);
 }
 
 /* Python's calls about a producer. The value is its id. They return CALL_CLOSED (0) when it is gone.
  * "add-producer": bytes: its topic; returns the producer's number, 0: there can be no more. It may not send yet.
  * "wait-producer": its client has been told that it waits for others to leave.
- * "open-producer": it may send; bytes: a struct producer_terms. Repeated, it replaces those terms.
+ * "open-producer": it may send; bytes: a struct producer_place and a struct producer_terms.
+ * "limit-producer": bytes: a struct producer_terms, which replaces the last.
  * "drop-producer": removes it, and tells nobody.
  * "close-producer": its client closes it: PULSAR_PRODUCER_GONE is said when its last receipt has been sent.
  * "lose-producer": closes it, and tells its client.
@@ -335,7 +350,8 @@ int64_t pulsar_call_producer(struct acceptor *a, struct connection *c, const cha
                              const struct codec_call *call) {
     if (strcmp(what, "add-producer") == 0) return add_producer(a, c, call);
     struct pulsar_producer *producer = pulsar_table_find(&pulsar_of(c)->producers, call->value);
-    if (strcmp(what, "open-producer") == 0) return open_producer(a, c, producer, call);
+    if (strcmp(what, "open-producer") == 0) return set_producer(a, c, producer, true, call);
+    if (strcmp(what, "limit-producer") == 0) return set_producer(a, c, producer, false, call);
     if (strcmp(what, "wait-producer") == 0) {
         if (producer == NULL || producer->lost) return CALL_CLOSED;
         producer->waits = true;

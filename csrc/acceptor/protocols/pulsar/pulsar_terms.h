@@ -10,9 +10,13 @@ struct pulsar_rate {
     uint64_t messages, bytes, period_ns;
 };
 
-/* The arguments of "open-producer". */
+/* The arguments of "open-producer": from the reply to ATTACH. A struct producer_terms follows. */
+struct producer_place {
+    uint64_t key, arrival;
+};
+
+/* The arguments of "limit-producer". */
 struct producer_terms {
-    uint64_t key, arrival; /* from the reply to ATTACH */
     uint64_t max_delay_ms;
     uint64_t max_message_bytes; /* 0: as the broker's */
     uint32_t deduplicates, delays;
