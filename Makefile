@@ -39,7 +39,7 @@ nats_TESTS := tests/nats $(addprefix --ignore=, $(clusters_TESTS))
 wires_TESTS := tests/beanstalk tests/nsq tests/pulsar
 campaigns_TESTS := tests/crash tests/fuzz tests/model tests/strangers
 operating_TESTS := tests/access tests/console tests/moving tests/packages tests/reader tests/terminal
-engine_TESTS := tests/acceptor tests/base tests/log
+engine_TESTS := tests/acceptor tests/base tests/log tests/ringbuf tests/shards
 others_TESTS := $(addprefix --ignore=, $(pipeline_TESTS) tests/nats $(wires_TESTS) $(campaigns_TESTS) $(operating_TESTS) \
 	$(engine_TESTS))
 

@@ -8,8 +8,8 @@ from typing import Final
 
 from mq_shards.csrc._core import ffi, lib
 
-from tests.subscriptions import Channels
-from tests.test_worker import (
+from tests.shards.subscriptions import Channels
+from tests.shards.test_worker import (
     SECOND,
     Answer,
 )

@@ -23,10 +23,10 @@ from tests.model.worker_bench import (
     Subject,
     WrongError,
 )
-from tests.subscriptions import SUBSCRIBE, Topic
-from tests.test_open_transactions import ABORT, COMMIT
-from tests.test_packed import RUN
-from tests.test_worker import (
+from tests.shards.subscriptions import SUBSCRIBE, Topic
+from tests.shards.test_open_transactions import ABORT, COMMIT
+from tests.shards.test_packed import RUN
+from tests.shards.test_worker import (
     DELETE,
     FOREVER,
     GONE,

@@ -36,12 +36,12 @@ from tests.model.worker_bench import (
     WrongError,
 )
 from tests.model.worker_ledger import Ledger, conclude
-from tests.subscriptions import SUBSCRIBE
-from tests.test_naming import move_names
-from tests.test_open_transactions import MSG_TXN
-from tests.test_packed import RUN, packed
-from tests.test_positions import EARLIEST, LATEST
-from tests.test_worker import (
+from tests.shards.subscriptions import SUBSCRIBE
+from tests.shards.test_naming import move_names
+from tests.shards.test_open_transactions import MSG_TXN
+from tests.shards.test_packed import RUN, packed
+from tests.shards.test_positions import EARLIEST, LATEST
+from tests.shards.test_worker import (
     BURY,
     CANCEL,
     CLOSE,

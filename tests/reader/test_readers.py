@@ -14,7 +14,7 @@ from mq_shards.shards.retention import Decision, Retention, Segment, decide
 from mq_shards.shards.unread import Head, UnreadSegments, read_head
 
 from tests.reader.disk import Disk, messages_in
-from tests.subscriptions import Channels
+from tests.shards.subscriptions import Channels
 
 MIB = 1 << 20
 
