@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import select
 import socket
 import time
+from pathlib import Path
 
 from tests.nats.clusters import OURS_3, Member, cluster
 from tests.nats.route_wire import NUMBERS, RouteWire
+from tests.servers import START_SECONDS, STOP_SECONDS, free_port
+from tests.starting import begin
 
 CLIENTS = 9  # of any of the acceptors
 MANY = 6000  # subjects of each, to keep a connection busy
@@ -77,3 +82,25 @@ def play(member: Member) -> bool:
 def test_what_a_client_comes_to_want_while_a_server_is_told_of_others_that_want_it_is_told() -> None:
     with cluster((OURS_3,)) as (member,):
         assert play(member) or play(member)
+
+
+def test_servers_that_come_before_ours_serves_are_told_where_clients_reach_ours(tmp_path: Path) -> None:
+    port, route_port = free_port(), free_port()
+    listens = ["-a", "127.0.0.1", "-p", str(port), "--cluster", f"nats://127.0.0.1:{route_port}"]
+    with (tmp_path / "stderr").open("wb") as sink:
+        # A program that has to load its modules, which leaves time to come early.
+        process = begin(["as", "nats-server", *listens], sink, as_program=True)
+    early: list[socket.socket] = []
+    try:
+        until = time.monotonic() + START_SECONDS
+        while not early or not select.select(early, [], [], 0.005)[0]:
+            assert time.monotonic() < until
+            with contextlib.suppress(ConnectionRefusedError):
+                early.append(socket.create_connection(("127.0.0.1", route_port), timeout=STOP_SECONDS))
+        for one in early:
+            assert b'"connect_urls":["127.0.0.1:%d"]' % port in one.makefile("rb").readline()
+    finally:
+        for one in early:
+            one.close()
+        process.terminate()
+        process.wait(STOP_SECONDS)

@@ -245,9 +245,7 @@ class Routing:
         return min((wait for wait in waits if wait != FOREVER), default=FOREVER)
 
     def expire(self) -> None:
-        if not self._begun:
-            self._begun = True
-            self._begin()
+        self._begin()
         self._dialer.expire()
         self._upgrades.expire()
         self._account_routes.expire()
@@ -265,6 +263,10 @@ class Routing:
         return max(due - time.monotonic_ns(), 0) if due else FOREVER
 
     def _begin(self) -> None:
+        """Once all protocols are there, and before the first route is told where clients reach this server."""
+        if self._begun:
+            return
+        self._begun = True
         self._advertise()
         log.info("the cluster is %s%s", self._own.cluster, ", a name that was made up" if self._own.dynamic else "")
         for url in self._urls:
@@ -280,6 +282,7 @@ class Routing:
     # --- upcalls ----------------------------------------------------------------------------------------------------
 
     def command(self, conn: int, command: bytes) -> None:
+        self._begin()
         if not command:
             self._opened(conn)
             return
