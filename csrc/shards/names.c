@@ -29,7 +29,10 @@ uint32_t shard_make_topic(struct worker *w, struct shard *s, const char *name, s
 
 /* How many topics may sleep; none when there is room for few more topics. */
 static uint32_t sleeping_most(const struct worker *w) {
-    return w->topics.names.count > w->topics.limit - w->topics.limit / 8 ? 0 : SLEEPING_MOST;
+    uint64_t most_bytes = topics_most_name_bytes(&w->topics);
+    bool is_full = w->topics.names.count > w->topics.limit - w->topics.limit / 8 ||
+                   w->topics.names_bytes > most_bytes - most_bytes / 8;
+    return is_full ? 0 : SLEEPING_MOST;
 }
 
 static bool are_many(const struct worker *w, const struct shard *s) {

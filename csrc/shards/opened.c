@@ -55,7 +55,8 @@ void opened_open(struct worker *w, uint32_t acceptor, const struct message *m) {
     opened_close(w, opened);
     const char *name = (const char *)(m + 1);
     uint32_t topic = topics_find(&w->topics, name, m->body_bytes);
-    if (!topic) topic = shard_make_topic(w, w->own[shard], name, m->body_bytes);
+    if (!topic && topics_have_room(&w->topics, m->body_bytes))
+        topic = shard_make_topic(w, w->own[shard], name, m->body_bytes);
     if (!topic) return;
     *opened = (struct opened){topic, (m->flags & MSG_LISTED) != 0};
     topic_at(&w->topics, topic)->open++;

@@ -49,6 +49,7 @@ uint32_t topics_add(struct topics *topics, const char *name, size_t name_bytes, 
         free(copy);
         return 0;
     }
+    topics->names_bytes += name_bytes;
     *topic_at(topics, number) = (struct topic){.shard = shard,
                                                .name = copy,
                                                .name_bytes = (uint32_t)name_bytes,
@@ -71,6 +72,7 @@ bool topics_rename(struct topics *topics, uint32_t topic, const char *name, size
     memcpy(copy, name, name_bytes);
     map_remove(&topics->names, t->key);
     free(t->name);
+    topics->names_bytes += name_bytes - t->name_bytes;
     t->name = copy;
     t->name_bytes = (uint32_t)name_bytes;
     t->non_persistent = is_non_persistent(name, name_bytes);
@@ -86,6 +88,7 @@ void topics_remove(struct topics *topics, uint32_t topic) {
     heap_free(&t->delayed);
     stream_free(&t->stream);
     free(t->name);
+    topics->names_bytes -= t->name_bytes;
     t->name = NULL;
     arena_pages_give(&topics->pages, &topics->arena, topic);
 }

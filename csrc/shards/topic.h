@@ -114,10 +114,23 @@ struct topics {
     struct map names;
     struct siphash_key key;
     uint32_t limit;
+    uint64_t names_bytes; /* of all topics */
 };
 
 bool topics_open(struct topics *topics, uint32_t limit, struct siphash_key key);
 void topics_close(struct topics *topics);
+
+/* Strangers may name topics: the names of all take no more than those of as many as there may be, of so many bytes. */
+enum { TOPIC_NAME_SHARE = 256 };
+
+static inline uint64_t topics_most_name_bytes(const struct topics *topics) {
+    return (uint64_t)topics->limit * TOPIC_NAME_SHARE;
+}
+
+/* Whether a name that is asked for may be added. What stands in the log is, in any case. */
+static inline bool topics_have_room(const struct topics *topics, size_t name_bytes) {
+    return topics->names_bytes + name_bytes <= topics_most_name_bytes(topics);
+}
 
 static inline struct topic *topic_at(const struct topics *topics, uint32_t topic) {
     return arena_at(&topics->arena, topic);

@@ -471,7 +471,7 @@ static enum outcome change_subscription(struct worker *w, uint32_t client, uint3
 /* The topic of a CHANGE, which CHANGE_MAKE makes if there is none. */
 static uint32_t topic_named(struct worker *w, const char *name, size_t name_bytes, uint32_t shard, bool make) {
     uint32_t topic = topics_find(&w->topics, name, name_bytes);
-    if (!topic && make && name_bytes && name_bytes <= TOPIC_NAME_BYTES)
+    if (!topic && make && name_bytes && name_bytes <= TOPIC_NAME_BYTES && topics_have_room(&w->topics, name_bytes))
         topic = shard_make_topic(w, w->own[shard], name, name_bytes);
     return topic;
 }

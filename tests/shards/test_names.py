@@ -238,3 +238,24 @@ def test_at_the_limit_of_topics_the_next_is_refused_until_another_has_gone(bench
     bench.open("more", 2000)
     assert bench.ask(PUBLISH, topic=2000, id=5000 * SHARDS).status == OK
     assert bench.ask(STATS_TOPIC, body=b"t1").status == NOT_FOUND
+
+
+def test_names_are_so_long_together_that_the_next_long_one_is_refused_until_others_have_gone(bench: Bench) -> None:
+    """What stands in the log is served in any case."""
+    lib.worker_limit_topics(bench.worker, 400)  # whose names may have 256 bytes each
+    long = {number: b"%04d" % number + b"x" * 996 for number in range(1, 200)}
+    for number, name in long.items():
+        bench.send(OPEN, topic=number, id=number % SHARDS, body=name)
+        bench.send(PUBLISH, topic=number, id=number * SHARDS + number % SHARDS)
+    answers = [a.status for a in bench.turn()]
+    assert answers == [OK] * 102 + [TOO_MANY] * 97
+    bench.restart()
+    lib.worker_limit_topics(bench.worker, 300)
+    assert bench.ask(STATS_TOPIC, body=long[102]).status == OK
+    bench.open("y" * 1000, 2000)
+    assert bench.ask(PUBLISH, topic=2000, id=5000 * SHARDS).status == TOO_MANY
+    for number in range(1, 60):
+        bench.send(DELETE, id=number * SHARDS + number % SHARDS)
+    assert {a.status for a in bench.turn()} == {OK}
+    bench.open("y" * 1000, 2000)
+    assert bench.ask(PUBLISH, topic=2000, id=5000 * SHARDS).status == OK
