@@ -139,6 +139,7 @@ class Catalog:
         self.transactions: dict[int, Transaction] = {}
         self.transactions_from = 0  # no id from here on has been given out
         self.topic_count = 0
+        self.described_bytes = 0  # of all of _DESCRIBED, as records
         self.schema_bytes = 0
         self.subscription_bytes = 0
 
@@ -157,7 +158,9 @@ class Catalog:
         except KeyError:
             raise CatalogError(f"a record says {record.get('do')!r}, which this mq-shards does not know") from None
         try:
+            growth = self.growth(record)
             change(self, record)
+            self.described_bytes += growth
         except (KeyError, TypeError) as error:
             raise OutOfPlaceError(f"a record of {record['do']!r} cannot be: {error!r}") from None
 
@@ -168,11 +171,11 @@ class Catalog:
         for name, data in self.tenants.items():
             yield {"do": "tenant", "name": name, "data": data}
         for name, namespace in self.namespaces.items():
-            yield {"do": "namespace", "name": name, "policies": namespace.policies}
+            yield _namespace_record(name, namespace)
             for topic, what in namespace.topics.items():
                 yield topic_record(name, topic, what)
             for topic in namespace.deleted_partitions:
-                yield {"do": "no-partition", "namespace": name, "name": topic}
+                yield _no_partition_record(name, topic)
             for topic, subscriptions in namespace.subscriptions.items():
                 for subscription, found in subscriptions.items():
                     yield subscription_record(name, topic, subscription, found)
@@ -202,6 +205,33 @@ class Catalog:
             for id, one in self.transactions.items()
         }
         return copy
+
+    def growth(self, record: Record) -> int:
+        """By how many bytes what strangers may describe grows: clusters, tenants, namespaces, topics and the partitions
+        that are gone. Each counts as its record has bytes."""
+        do, of = record["do"], record["do"].removeprefix("no-")
+        if of not in _DESCRIBED:
+            return 0
+        before = self._described(of, record)
+        stays = do == ("no-partition" if of == "partition" else of)
+        return (len(encode(record)) if stays else 0) - (len(encode(before)) if before is not None else 0)
+
+    def _described(self, of: str, record: Record) -> Record | None:
+        """The record of what a record is about, as it is before."""
+        name = record["name"]
+        if of in ("cluster", "tenant"):
+            found = (self.clusters if of == "cluster" else self.tenants).get(name)
+            return None if found is None else {"do": of, "name": name, "data": found}
+        if of == "namespace":
+            namespace = self.namespaces.get(name)
+            return None if namespace is None else _namespace_record(name, namespace)
+        namespace = self.namespaces.get(record["namespace"])
+        if namespace is None:
+            return None
+        if of == "partition":
+            return _no_partition_record(record["namespace"], name) if name in namespace.deleted_partitions else None
+        topic = namespace.topics.get(name)
+        return None if topic is None else topic_record(record["namespace"], name, topic)
 
     # --- questions --------------------------------------------------------------------------------------------------
 
@@ -271,6 +301,8 @@ class Catalog:
     def _no_namespace(self, record: Record) -> None:
         namespace = self.namespaces.pop(record["name"])
         self.topic_count -= len(namespace.topics)
+        self._forget_described(topic_record(record["name"], *one) for one in namespace.topics.items())
+        self._forget_described(_no_partition_record(record["name"], name) for name in namespace.deleted_partitions)
         for topic in list(namespace.subscriptions):
             self._forget_subscriptions(namespace, topic)
 
@@ -286,8 +318,9 @@ class Catalog:
         namespace.changes += 1
         if before is None:
             self.topic_count += 1
-        if before is None or before.partitions != topic.partitions:
-            self._forget_partitions(namespace, name)
+        partitions = 0 if before is None else before.partitions
+        if before is None or partitions != topic.partitions:
+            self._forget_partitions(record["namespace"], name, max(partitions, topic.partitions))
 
     def _no_topic(self, record: Record) -> None:
         namespace = self.namespaces[record["namespace"]]
@@ -297,7 +330,7 @@ class Catalog:
         self._forget_subscriptions(namespace, record["name"])
         for i in range(gone.partitions):
             self._forget_subscriptions(namespace, f"{record['name']}-partition-{i}")
-        self._forget_partitions(namespace, record["name"])
+        self._forget_partitions(record["namespace"], record["name"], gone.partitions)
 
     def _no_partition(self, record: Record) -> None:
         namespace = self.namespaces[record["namespace"]]
@@ -368,12 +401,17 @@ class Catalog:
     def _no_transaction(self, record: Record) -> None:
         self.transactions.pop(record["id"], None)
 
-    @staticmethod
-    def _forget_partitions(namespace: Namespace, topic: str) -> None:
-        gone = [name for name in namespace.deleted_partitions if name.startswith(topic + "-partition-")]
-        namespace.deleted_partitions.difference_update(gone)
+    def _forget_partitions(self, namespace: str, topic: str, partitions: int) -> None:
+        gone = self.namespaces[namespace].deleted_partitions
+        names = [name for i in range(partitions if gone else 0) if (name := f"{topic}-partition-{i}") in gone]
+        gone.difference_update(names)
+        self._forget_described(_no_partition_record(namespace, name) for name in names)
+
+    def _forget_described(self, records: Iterable[Record]) -> None:
+        self.described_bytes -= sum(len(encode(record)) for record in records)
 
 
+_DESCRIBED: Final = frozenset({"cluster", "tenant", "namespace", "topic", "partition"})
 _CHANGES: Final = {
     "cluster": Catalog._cluster,
     "no-cluster": Catalog._no_cluster,
@@ -396,6 +434,14 @@ _CHANGES: Final = {
     "no-transaction": Catalog._no_transaction,
     "no-commit": Catalog._no_transaction,  # its name in older versions
 }
+
+
+def _namespace_record(name: str, namespace: Namespace) -> Record:
+    return {"do": "namespace", "name": name, "policies": namespace.policies}
+
+
+def _no_partition_record(namespace: str, name: str) -> Record:
+    return {"do": "no-partition", "namespace": namespace, "name": name}
 
 
 def topic_record(namespace: str, name: str, topic: Topic) -> Record:

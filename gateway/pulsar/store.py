@@ -17,12 +17,14 @@ from typing import Final
 from mq_shards.gateway.pulsar.catalog import FIRST, Catalog, CatalogError, Record, decode, encode
 from mq_shards.gateway.pulsar.journal import MAX_RECORD_BYTES, Journal, JournalError
 from mq_shards.gateway.pulsar.leftovers import FILE
-from mq_shards.gateway.pulsar.refusals import precondition
+from mq_shards.gateway.pulsar.refusals import precondition, too_many
 from mq_shards.gateway.pulsar.replay import replay
 
 # The log is rewritten when it is larger than both this size and this multiple of its size after a rewrite.
 REWRITE_BYTES: Final = 4 << 20
 REWRITE_FACTOR: Final = 4
+# Strangers describe tenants, namespaces and topics: names, policies, properties, permissions.
+MAX_DESCRIBED_BYTES: Final = 512 << 20
 MAX_NAMED: Final = 64  # tenants and namespaces made again that are logged by name
 
 log = logging.getLogger(__name__)
@@ -130,6 +132,9 @@ class Store:
         encoded = [] if self._journal is None else [encode(record) for record in records]
         if any(len(payload) > MAX_RECORD_BYTES for payload in encoded):
             raise precondition(f"a change of the catalog has {MAX_RECORD_BYTES} bytes at most")
+        growth = sum(self.catalog.growth(record) for record in records)
+        if growth > 0 and self.catalog.described_bytes + growth > MAX_DESCRIBED_BYTES:
+            raise too_many(f"what is said of tenants, namespaces and topics is more than {MAX_DESCRIBED_BYTES} bytes")
         for record in records:
             self.catalog.apply(record)
         if self._journal is not None:
