@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.nats.clusters import OURS_3, Member, cluster
 from tests.nats.route_wire import NUMBERS, RouteWire
+from tests.nats.wire import Wire
 from tests.servers import START_SECONDS, STOP_SECONDS, free_port
 from tests.starting import begin
 
@@ -97,8 +98,14 @@ def test_servers_that_come_before_ours_serves_are_told_where_clients_reach_ours(
             assert time.monotonic() < until
             with contextlib.suppress(ConnectionRefusedError):
                 early.append(socket.create_connection(("127.0.0.1", route_port), timeout=STOP_SECONDS))
+        client = Wire(port)
+        client.send(b'CONNECT {"verbose":false,"protocol":1}\r\n')
         for one in early:
             assert b'"connect_urls":["127.0.0.1:%d"]' % port in one.makefile("rb").readline()
+        # A client that was early, too, is not told again of a cluster in which nothing has changed.
+        client.barrier()
+        client.barrier()
+        assert client.heard.data.count(b"INFO {") == 1, client.heard
     finally:
         for one in early:
             one.close()

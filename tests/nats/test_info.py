@@ -61,6 +61,18 @@ def test_it_says_what_a_nats_server_says(kind: int, conf: str, tmp_path: Path) -
     assert said(again) == {"headers": True, "max_payload": 1 << 20, "connect_info": True, **second}
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_said_of_the_account_comes_together_with_the_first_pong(kind: int) -> None:
+    """A client that has heard PONG is connected, and takes an INFO behind that for news of the cluster."""
+    with running(kind) as server:
+        for _ in range(20):
+            client = Wire(server.port)
+            client.send(CONNECT)
+            client.receive()
+            assert client.heard.data.startswith(b"PONG\r\nINFO ") and client.heard.data.endswith(b"\r\n")
+            client.close()
+
+
 def said(line: bytes) -> dict[str, Any]:
     info: dict[str, Any] = json.loads(line)
     info.pop("xkey", None)  # nats-server's

@@ -66,6 +66,8 @@ if TYPE_CHECKING:
     from mq_shards.acceptor.upgrade import Upgrades
 
 NONCE_BYTES: Final = 11
+PONG: Final = b"PONG\r\n"
+TOLD: Final = ("name", "met", "urls", "ws_urls")  # what INFO says of the cluster
 
 class NatsServing(Nats):
     def __init__(self, engine: Engine, settings: Settings, broker: Broker) -> None:
@@ -252,7 +254,8 @@ class NatsServing(Nats):
             if is_news:
                 self._by_jwt.meet_jetstream()
                 self._authentication.limit_all()
-            self._say_info_again()
+            if any((before.get(key) or "") != (message[key] or "") for key in TOLD):
+                self._say_info_again()
             self._cluster_news.heard()
         elif account := self._by_jwt.took(what, message):
             if self.leaves is not None:
@@ -265,12 +268,14 @@ class NatsServing(Nats):
 
     def _say_info(self, conn: int, more: Mapping[str, Any]) -> bool:
         """Sends INFO to a client that accepts it at any time. Returns whether it does."""
+        if self._clients[conn].connect_info:
+            self._engine.reply(conn, self._later_info(conn, more))
+        return self._clients[conn].connect_info
+
+    def _later_info(self, conn: int, more: Mapping[str, Any]) -> bytes:
         client = self._clients[conn]
-        if client.connect_info:
-            known = {"auth_required": self.logins.required(conn, client), "max_payload": self.logins.payload(client)}
-            info = self._info(conn, client, self._requires_tls(conn))
-            self._engine.reply(conn, info_line({**info, **known, **more}))
-        return client.connect_info
+        known = {"auth_required": self.logins.required(conn, client), "max_payload": self.logins.payload(client)}
+        return info_line({**self._info(conn, client, self._requires_tls(conn)), **known, **more})
 
     def _say_event(self, what: str) -> None:
         """Sends an event of the server to the system account's users at this acceptor; all acceptors do so."""
@@ -537,12 +542,13 @@ class NatsServing(Nats):
         return [*self.own_urls(), *self.cluster["urls"]]
 
     def _first_ping(self, conn: int) -> None:
-        client = self._clients[conn]
-        if client.options.get("protocol", 0) < 1:
-            return
-        client.connect_info = True
-        of_system = {"acc_is_sys": True} if client.account == self.logins.plain.system_account else {}
-        self._say_info(conn, {"connect_info": True, "remote_account": client.account, **of_system})
+        """PONG and INFO leave together: a client that has heard PONG is connected, and may take a later INFO for news."""
+        client, info = self._clients[conn], b""
+        if client.options.get("protocol", 0) >= 1:
+            client.connect_info = True
+            of_system = {"acc_is_sys": True} if client.account == self.logins.plain.system_account else {}
+            info = self._later_info(conn, {"connect_info": True, "remote_account": client.account, **of_system})
+        self._engine.reply(conn, PONG + info)
 
     def _requires_tls(self, conn: int) -> bool:
         if self._clients[conn].is_websocket:

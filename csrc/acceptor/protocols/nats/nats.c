@@ -102,10 +102,9 @@ static bool take_unsub(struct acceptor *a, struct connection *c, const struct na
 static void take_ping(struct acceptor *a, struct connection *c, const uint8_t *line, size_t bytes) {
     struct nats *n = nats_of(c);
     if (nats_is(c, NATS_CONNECTED) && !nats_is(c, NATS_GREETED)) {
-        /* The first PING goes to Python too, which sends INFO about the account after PONG. */
+        /* The first PING is answered by Python: with PONG and INFO about the account. */
         n->flags |= NATS_GREETED;
-        nats_say(a, c, PONG, sizeof PONG - 1);
-        if (!c->closed) reply_by_python(a, c, line, bytes);
+        reply_by_python(a, c, line, bytes);
         return;
     }
     nats_say(a, c, PONG, sizeof PONG - 1);
