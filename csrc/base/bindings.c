@@ -98,8 +98,12 @@ static void become_idle(struct bindings *b, uint32_t number) {
     b->idle++;
 }
 
+static bool is_full(const struct bindings *b) {
+    return b->bound >= b->limit || b->names_bytes >= (uint64_t)b->limit * BINDING_NAME_SHARE;
+}
+
 uint32_t bindings_surplus(const struct bindings *b) {
-    return b->idle > b->idle_limit || b->bound >= b->limit ? b->oldest_idle : 0;
+    return b->idle > b->idle_limit || is_full(b) ? b->oldest_idle : 0;
 }
 
 /* --- names -------------------------------------------------------------------------------------------------------- */
@@ -115,7 +119,7 @@ uint32_t bindings_look_up(struct bindings *b, const void *name, size_t name_byte
         become_idle(b, number);
         return number;
     }
-    if (b->bound >= b->limit) return 0;
+    if (is_full(b)) return 0;
     if (b->first_free == 0) {
         if (!grow(b)) return 0;
         place = place_of(b, hash, name, name_bytes);
@@ -135,6 +139,7 @@ uint32_t bindings_look_up(struct bindings *b, const void *name, size_t name_byte
     become_idle(b, number);
     b->index[place] = number;
     b->bound++;
+    b->names_bytes += name_bytes;
     return number;
 }
 
@@ -168,6 +173,7 @@ void bindings_forget(struct bindings *b, uint32_t number) {
     leave_idle(b, at);
     close_gap(b, place_of(b, at->hash, at->name, at->name_bytes));
     free(at->name);
+    b->names_bytes -= at->name_bytes;
     *at = (struct binding){.next_free = b->first_free};
     b->first_free = number;
     b->bound--;

@@ -42,8 +42,12 @@ struct bindings {
     uint32_t shards;
     uint32_t workers;
     uint32_t limit;
+    uint64_t names_bytes; /* of all that are bound */
     uint32_t newest_idle, oldest_idle, idle, idle_limit;
 };
+
+/* A name may be longer than this. All together have no more bytes, but for one name, than `limit` names of this size. */
+enum { BINDING_NAME_SHARE = 256 };
 
 /* `limit`: most names at once; `idle_limit`: most names that nobody refers to. */
 bool bindings_open(struct bindings *bindings, uint32_t shards, uint32_t workers, uint32_t limit, uint32_t idle_limit);

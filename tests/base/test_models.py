@@ -38,6 +38,10 @@ def test_a_walk_over_subjects_in_pieces_misses_nobody_who_stays(tmp_path: Path) 
     run_model(tmp_path, "cursor_model", tuple(f"base/{name}.c" for name in names))
 
 
+def test_names_are_bound_found_and_forgotten_within_their_limits(tmp_path: Path) -> None:
+    run_model(tmp_path, "bindings_model", tuple(f"base/{name}.c" for name in ("bindings", "siphash", "crc32c")))
+
+
 def test_a_treap_keeps_its_order_and_stays_flat_wherever_items_come_and_go(tmp_path: Path) -> None:
     run_model(tmp_path, "treap_model", ("base/treap.c",), os.environ.get("TREAP_SEEDS", "20"))
 
