@@ -71,7 +71,8 @@ static bool must_connect, sniffs, is_proxied;
 /* --- what Python does --------------------------------------------------------------------------------------------- */
 
 static void handle(const struct upcall *u) {
-    static const char info[] = "INFO {\"max_payload\":5000} \r\n";
+    static const char pong[] = "PONG\r\nINFO {\"max_payload\":5000} \r\n";
+    const char *info = strchr(pong, 'I');
     if (u->kind != UPCALL_COMMAND) {
         assert(u->kind == UPCALL_CLOSED);
         return;
@@ -85,7 +86,7 @@ static void handle(const struct upcall *u) {
     } else if ((text[0] == 0 || is_header) && sniffs) {
         (void)acceptor_call(world.acceptor, u->conn, "sniff-until-ns", world.now + SECOND, NULL, 0, NULL, 0);
     } else if (text[0] == 0 || is_header || !memcmp(text, "SNIFF", 5)) {
-        acceptor_reply(world.acceptor, u->conn, info, sizeof info - 1);
+        acceptor_reply(world.acceptor, u->conn, info, strlen(info));
         flags = NATS_VERBOSE | NATS_PEDANTIC | NATS_ECHO | NATS_MUST_CONNECT;
         if (must_connect) {
             (void)acceptor_call(world.acceptor, u->conn, "flags", flags, NULL, 0, NULL, 0);
@@ -103,7 +104,7 @@ static void handle(const struct upcall *u) {
         (void)acceptor_call(world.acceptor, u->conn, "flags", flags & 31, NULL, 0, NULL, 0);
     } else {
         assert((text[0] | 32) == 'p');
-        acceptor_reply(world.acceptor, u->conn, info, sizeof info - 1);
+        acceptor_reply(world.acceptor, u->conn, pong, strlen(pong));
     }
     acceptor_resume(world.acceptor, u->conn);
 }

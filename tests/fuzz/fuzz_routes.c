@@ -109,7 +109,8 @@ static void join_leaf(uint32_t conn) {
 }
 
 static void handle(const struct upcall *u) {
-    static const char info[] = "INFO {\"max_payload\":1000000} \r\n";
+    static const char pong[] = "PONG\r\nINFO {\"max_payload\":1000000} \r\n";
+    const char *info = strchr(pong, 'I');
     if (u->kind == UPCALL_CLOSED) {
         for (uint32_t other = 0; other < SERVERS; other++)
             for (uint32_t here = 0; here < SERVERS; here++)
@@ -127,7 +128,8 @@ static void handle(const struct upcall *u) {
     } else if (is_route) {
         if (u->bytes_count > 3 && !memcmp(u->bytes, "-ERR", 4)) acceptor_close(world.acceptor, u->conn);
     } else if (is_new || (u->bytes[0] | 32) == 'p') {
-        acceptor_reply(world.acceptor, u->conn, info, sizeof info - 1);
+        const char *answer = is_new ? info : pong;
+        acceptor_reply(world.acceptor, u->conn, answer, strlen(answer));
     } else {
         char text[32] = {0};
         memcpy(text, u->bytes, u->bytes_count < 31 ? u->bytes_count : 31);

@@ -542,7 +542,7 @@ class NatsServing(Nats):
         return [*self.own_urls(), *self.cluster["urls"]]
 
     def _first_ping(self, conn: int) -> None:
-        """PONG and INFO leave together: a client that has heard PONG is connected, and may take a later INFO for news."""
+        """PONG and INFO leave together: a client that has heard PONG may take a later INFO for news."""
         client, info = self._clients[conn], b""
         if client.options.get("protocol", 0) >= 1:
             client.connect_info = True
