@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +21,7 @@ from perf.beanstalk.peer import Beanstalkd
 from perf.beanstalk.wire import stats, with_ready
 from perf.brokers import DISK, MEMORY, Broker
 from perf.figures import RATIO, Better, Figure, Figures, Name, Report, ratio, table
-from tests.servers import wait_until
+from tests.servers import ROOT, wait_until
 
 BEANSTALKD = peer.installed()
 needs_beanstalkd = pytest.mark.skipif(BEANSTALKD is None, reason="beanstalkd is not installed")
@@ -295,3 +297,16 @@ def test_memory_that_is_held_leaves_most_of_what_there_is(monkeypatch: pytest.Mo
     monkeypatch.setattr(memory_in_use, "available_bytes", lambda: 0)
     with memory_in_use.MemoryInUse(seconds=2) as memory:
         assert memory.held_bytes == 0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)  # it compiles the core
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
+def test_instructions_are_counted_for_every_protocol() -> None:
+    loads = ("pipelined", "nsq-pub", "nats-one", "pulsar-publish")
+    done = subprocess.run(
+        [sys.executable, "-m", "perf.instructions", *loads], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    counts = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()[1:]}
+    assert tuple(counts) == loads
+    assert all(100 < int(both.replace(",", "")) < 50_000 for _, _, both in counts.values())

@@ -11,12 +11,15 @@
 /* Does what Python does for a CONNECT and a PRODUCER; the client sends only the first. */
 static void answer(const struct upcall *u) {
     static const char topic[] = "load";
-    static const struct producer_terms terms; /* no policies */
+    static const struct {
+        struct producer_place place;
+        struct producer_terms terms; /* no policies */
+    } opened;
     if (u->bytes_count == 0 || *u->bytes != PULSAR_DO) return;
     acceptor_call(acceptor, u->conn, "connected", 0, NULL, 0, NULL, 0);
     acceptor_call(acceptor, u->conn, "done", 0, NULL, 0, NULL, 0);
     acceptor_call(acceptor, u->conn, "add-producer", 0, topic, sizeof topic - 1, NULL, 0);
-    if (acceptor_call(acceptor, u->conn, "open-producer", 0, &terms, sizeof terms, NULL, 0) != CALL_DONE)
+    if (acceptor_call(acceptor, u->conn, "open-producer", 0, &opened, sizeof opened, NULL, 0) != CALL_DONE)
         die("no producer");
     acceptor_resume(acceptor, u->conn);
 }
