@@ -153,6 +153,19 @@ def test_a_cumulative_acknowledgement_within_a_batch_leaves_its_rest(wire: Wire,
     assert entries(again) == [1, 2] and list(again[0].body.ack_set) == [0b1100]
 
 
+def test_what_is_before_the_first_entry_acknowledges_nothing(wire: Wire, topic: str) -> None:
+    """So do clients that acknowledge no parts, such as Python's by default, name what is before a batch."""
+    publish(wire, topic, 2)
+    wire.subscribe(topic, initialPosition=EARLIEST)
+    wire.flow(100)
+    ledger = wire.messages(2)[0].body.message_id.ledgerId
+    for cumulative in (True, False):
+        wire.ack({"ledgerId": ledger, "entryId": MAX}, cumulative=cumulative)
+    wire.say("redeliverUnacknowledgedMessages", consumer_id=1, message_ids=[])
+    wire.flow(100)
+    assert entries(wire.messages(2)) == [0, 1]
+
+
 def test_a_cumulative_acknowledgement_of_a_shared_subscription_is_answered_and_ignored(wire: Wire, topic: str) -> None:
     publish(wire, topic, 3)
     wire.subscribe(topic, kind=SHARED, initialPosition=EARLIEST)

@@ -48,10 +48,10 @@ static void ack_one(struct acceptor *a, struct connection *c, const struct pulsa
 }
 
 /* Acknowledges all messages up to this one; if that is a batch with a bitmap, those before it and the parts that are
- * not in the bitmap. */
+ * not in the bitmap. Clients that acknowledge no parts name the entry before a batch: -1 before the first. */
 static void ack_upto(struct acceptor *a, struct connection *c, const struct pulsar_consumer *consumer,
                      const struct pulsar_id *id) {
-    if (id->ledger != consumer->ledger) return;
+    if (id->ledger != consumer->ledger || id->entry > INT64_MAX) return;
     uint64_t any = 0;
     for (uint32_t i = 0; i < id->words && i < PULSAR_ACK_WORDS; i++) any |= id->set[i];
     if (any != 0) ack_one(a, c, consumer, id);
