@@ -91,3 +91,26 @@ def test_a_terminated_topic_takes_nothing_and_ends_for_its_consumers(both: Pulsa
         assert wire.ask("producer", "error", topic=topic, producer_id=2).error == TERMINATED
         wire.ack({"ledgerId": message.ledgerId, "entryId": message.entryId})
         assert wire.expect("reachedEndOfTopic").consumer_id == 1
+
+
+@pytest.mark.parametrize("kind", [0, 1, 2, 3])
+def test_who_comes_back_to_a_subscription_that_has_ended_is_not_told_again(
+    both: PulsarServer, topic: str, kind: int
+) -> None:
+    """Clients in C++ close their connection when they are told, and come back at once."""
+    with Wire(both.port) as wire:
+        wire.connect().producer(topic)
+        wire.subscribe(topic, "s", kind, consumer=2)
+        wire.flow(10, 2)
+        wire.send(b"last")
+        last = wire.message(2).body.message_id
+        rest(both, "POST", f"{topic}/terminate")
+        wire.ack({"ledgerId": last.ledgerId, "entryId": last.entryId}, consumer=2)
+        assert wire.expect("reachedEndOfTopic").consumer_id == 2
+        wire.ask("close_consumer", consumer_id=2)
+        wire.subscribe(topic, "s", kind, consumer=3)
+        wire.flow(10, 3)
+        wire.subscribe(topic, "another", kind, consumer=4)
+        assert wire.expect("reachedEndOfTopic").consumer_id == 4
+        wire.quiet()
+        assert not wire.pending("reachedEndOfTopic")

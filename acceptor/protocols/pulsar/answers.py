@@ -21,6 +21,7 @@ from mq_shards.ringbuf.calls import Asked, Calls
 ACCESS_MODES: Final = ("Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing")
 # How often consumers of terminated topics are checked for having reached the end.
 LOOK_NS: Final = 500_000_000
+MAX_TOLD: Final = 10_000  # ended subscriptions that are remembered
 SECOND: Final = 1_000_000_000
 INDIVIDUAL: Final = (SHARED, KEY_SHARED)  # kinds whose messages are acknowledged one by one
 ACTIVE: Final = 2  # PULSAR_IS_ACTIVE, csrc/acceptor/protocols/pulsar/pulsar.h
@@ -54,7 +55,9 @@ class Answers:
     def __init__(self, desk: Desk, calls: Calls | None, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._desk = desk
         self._now_ns = now_ns
-        self._ending: list[tuple[Client, Consumer]] = []  # of terminated topics, not yet at the end
+        self._ending: dict[Consumer, Client] = {}  # of terminated topics, not yet at the end
+        self._new: set[Consumer] = set()  # those of them whose place has not been seen yet
+        self._told: dict[tuple[str, int, str], None] = {}  # ended subscriptions: topic, incarnation, name; oldest first
         self._look_ns = 0
         if calls is None:
             return
@@ -178,8 +181,13 @@ class Answers:
     # --- the end of a terminated topic ------------------------------------------------------------------------------
 
     def ends(self, client: Client, consumer: Consumer) -> None:
-        """The consumer's topic is terminated: the client is told when all messages are acknowledged."""
-        self._ending.append((client, consumer))
+        """The consumer's topic is terminated: the client is told when all messages are acknowledged.
+
+        One that finds all acknowledged when it comes is told only if none of its subscription has been told before, as
+        at a real broker. Clients in C++ do not know the command: they close their connection, and come again.
+        """
+        self._ending[consumer] = client
+        self._new.add(consumer)
         self._look_ns = 0
 
     def wait_ns(self) -> int:
@@ -189,22 +197,28 @@ class Answers:
         if not self._ending or self._now_ns() < self._look_ns:
             return
         self._look_ns = self._now_ns() + LOOK_NS
-        there = [pair for pair in self._ending if pair[0].consumers.get(pair[1].id) is pair[1]]
-        self._ending = there
-        for client, consumer in there:
+        self._ending = {c: client for c, client in self._ending.items() if client.consumers.get(c.id) is c}
+        self._new &= self._ending.keys()
+        for consumer, client in list(self._ending.items()):
             number = self._desk.engine.bind(consumer.topic.core.encode())
             name = consumer.subscription.encode()
-            self._desk.ask(
-                client, lib.MSG_POSITION, consumer.topic, self._looked(client, consumer), topic=number, body=name
-            )
+            self._desk.ask(client, lib.MSG_POSITION, consumer.topic, self._looked(consumer), topic=number, body=name)
 
-    def _looked(self, client: Client, consumer: Consumer) -> Callable[[Answer], None]:
+    def _looked(self, consumer: Consumer) -> Callable[[Answer], None]:
         def heard(answer: Answer) -> None:
-            where = position_of(answer.body) if answer.status == engine.OK else None
-            if where is None or not where.is_at_end or (client, consumer) not in self._ending:
+            client = self._ending.get(consumer)
+            if answer.status != engine.OK or client is None:
                 return
-            self._ending.remove((client, consumer))
-            if client.consumers.get(consumer.id) is consumer:
+            is_new = consumer in self._new
+            self._new.discard(consumer)
+            if not position_of(answer.body).is_at_end:
+                return
+            del self._ending[consumer]
+            ended = consumer.topic.core, consumer.ledger, consumer.subscription
+            if client.consumers.get(consumer.id) is consumer and not (is_new and ended in self._told):
+                self._told[ended] = None
+                if len(self._told) > MAX_TOLD:
+                    del self._told[next(iter(self._told))]
                 self._desk.say(client, "reachedEndOfTopic", consumer_id=consumer.id)
 
         return heard
