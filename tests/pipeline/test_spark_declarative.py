@@ -195,11 +195,11 @@ def test_each_event_is_in_the_tables_once_however_often_and_badly_the_project_is
     broker: Broker, tmp_path: Path, spark: SparkSession
 ) -> None:
     project = tmp_path / "project"
-    # The first run, as Spark's documentation has it.
+    # The first run, as Spark's documentation has it; from Spark's own command Spark 4.3 hides what looks like a secret.
     events = [event(number) for number in range(300)]
     broker.publish("orders", [*events, *events[:7], b"{torn", b"text"])
     broker.publish("notes", [b"a note", b"another", b"a note"])
-    run([word if word != "run" else "init" for word in job(broker, project)])
+    run(["init" if word == "run" else word.removesuffix("|password-resets") for word in job(broker, project)])
     program = Path(sysconfig.get_path("scripts")) / "spark-pipelines"
     run([str(program), "--remote", "local[2]", "run", "--spec", str(project / "spark-pipeline.yml")])
     assert counts(spark, project) == {"orders": (309, 300, 7, 2), "notes": (3, 2, 1, 0)}
