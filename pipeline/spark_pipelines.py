@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
 import re
 import socket
@@ -25,17 +26,30 @@ from mq_shards.pipeline.session import open_session
 from pyspark.sql import SparkSession
 
 TRIES: Final = 3  # with other ports, if one was taken that was free a moment ago
-END_S: Final = 20.0
 ERROR_BYTES: Final = 64 << 10
 LINES: Final = 200
 _TOKEN: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
-# Runs spark-pipelines so that it ends when we are killed (PR_SET_PDEATHSIG): it would ask for our JVM for minutes.
-_BEGIN: Final = """import ctypes, os, runpy, sys
-getattr(ctypes.CDLL(None), "prctl", lambda *_: 0)(1, 9)
-if os.getppid() != int(sys.argv.pop(1)):
-    sys.exit("its parent is gone")
-runpy.run_module("pyspark.pipelines.cli", run_name="__main__", alter_sys=True)
+# Runs spark-pipelines for each line of words that it reads, in a fork of itself: to load PySpark and pandas takes it
+# longer than a run. Both end when we are killed (PR_SET_PDEATHSIG): they would ask for our JVM for minutes.
+_BEGIN: Final = """import ctypes, json, os, runpy, sys
+def end_with(parent):
+    getattr(ctypes.CDLL(None), "prctl", lambda *_: 0)(1, 9)
+    if os.getppid() != parent:
+        sys.exit("its parent is gone")
+end_with(int(sys.argv[1]))
+import pyspark.pipelines.cli
+loaded = os.getpid()
+for line in sys.stdin:
+    run = os.fork()
+    if not run:
+        end_with(loaded)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        sys.argv[1:] = json.loads(line)
+        runpy.run_module("pyspark.pipelines.cli", run_name="__main__", alter_sys=True)
+        sys.exit()
+    print('\\0ended', os.waitstatus_to_exitcode(os.waitpid(run, 0)[1]), flush=True)
 """
+_ENDED: Final = "\0ended"  # and the exit status
 # How spark-pipelines begins its own lines; others are printed by transformations.
 _ITS_OWN: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d: ")
 # Says which file of transformations is loaded from here on, until another line of its own.
@@ -57,17 +71,16 @@ class Application:
     def __init__(self, session: SparkSession, port: int) -> None:
         self.session = session
         self._port = port
+        self._program: _Program | None = None
 
     def run(self, words: Sequence[str], directory: Path) -> Generator[str, None, None]:
         """Yields what spark-pipelines prints in a run of the project in `directory`, line by line. Raises PipelineError
         at the end of a failed one."""
-        command = [sys.executable, "-P", "-W", "ignore", "-c", _BEGIN, str(os.getpid()), *words]
-        environment = {**os.environ, "SPARK_REMOTE": f"sc://localhost:{self._port}"}
-        with tempfile.TemporaryFile() as errors, _program(command, environment, errors) as program:
-            assert program.stdout is not None
-            last: deque[str] = deque(maxlen=LINES)
-            loading = ""
-            for line in program.stdout:
+        program = self._program = self._program or _Program(self._port)
+        last: deque[str] = deque(maxlen=LINES)
+        loading = ""
+        try:
+            for line in program.run(words):
                 last.append(line)
                 text = line.rstrip()
                 if (found := _ITS_OWN.match(line)) is not None:
@@ -75,9 +88,62 @@ class Application:
                     file = _LOADING.match(text)
                     loading = file[1] if file else ""
                 yield text
-            if program.wait() != 0:
-                reason = _reason(errors, directory, loading) or f"spark-pipelines ended with {program.returncode}"
+            if program.status != 0:
+                reason = _reason(program.errors, directory, loading) or f"spark-pipelines ended with {program.status}"
                 raise PipelineError(told(reason), "".join((*last, reason)))
+        finally:
+            if program.status != 0:  # or broken off
+                self.close()
+
+    def close(self) -> None:
+        if self._program is not None:
+            self._program.end()
+            self._program = None
+
+
+class _Program:
+    """spark-pipelines, loaded once for any number of runs, one after the other."""
+
+    def __init__(self, port: int) -> None:
+        self.status: int | None = None
+        """The exit status of the last run; None: it has not ended."""
+        self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  (until end)
+        """What the last run wrote to stderr."""
+        # In a session of its own: ^C reaches only us, and we end the program.
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-W", "ignore", "-c", _BEGIN, str(os.getpid())],
+            env={**os.environ, "SPARK_REMOTE": f"sc://localhost:{port}"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=self.errors, text=True, errors="replace", start_new_session=True,
+        )  # fmt: skip
+
+    def run(self, words: Sequence[str]) -> Iterator[str]:
+        """Yields the lines that it prints."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self.status = None
+        self.errors.seek(0)  # of the program, too, which has the same file open
+        self.errors.truncate()
+        with contextlib.suppress(BrokenPipeError):  # it says why in `errors`
+            self._process.stdin.write(json.dumps(words) + "\n")
+            self._process.stdin.flush()
+        for line in self._process.stdout:
+            text, ended, status = line.partition(_ENDED)
+            if text:
+                yield text
+            if ended:
+                self.status = int(status)
+                return
+        self.status = self._process.wait() or 1
+
+    def end(self) -> None:
+        """Kills it; a run of it that is under way ends with it."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdout.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self.errors.close()
 
 
 @contextlib.contextmanager
@@ -86,9 +152,11 @@ def application(master: str, name: str, settings: Mapping[str, str], nice: int) 
     os.environ[_TOKEN] = _token()
     try:
         session, port = _serving(master, name, settings, nice)
+        served = Application(session, port)
         try:
-            yield Application(session, port)
+            yield served
         finally:
+            served.close()
             session.stop()
     finally:
         del os.environ[_TOKEN]
@@ -121,29 +189,6 @@ def _free_port() -> int:
         asked.bind(("127.0.0.1", 0))
         port: int = asked.getsockname()[1]
     return port
-
-
-@contextlib.contextmanager
-def _program(
-    command: Sequence[str], environment: Mapping[str, str], errors: IO[bytes]
-) -> Iterator[subprocess.Popen[str]]:
-    """Runs the program in a session of its own: ^C reaches only us, and we end the program."""
-    program = subprocess.Popen(
-        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True,
-        errors="replace", start_new_session=True,
-    )  # fmt: skip
-    try:
-        yield program
-    finally:
-        if program.poll() is None:
-            program.terminate()
-            try:
-                program.wait(END_S)
-            except subprocess.TimeoutExpired:
-                program.kill()
-                program.wait()
-        assert program.stdout is not None
-        program.stdout.close()
 
 
 def _reason(errors: IO[bytes], directory: Path, loading: str) -> str:

@@ -106,26 +106,51 @@ def test_what_contradicts_itself_is_refused(tmp_path: Path, capsys: pytest.Captu
             parser.parse_args(["--dir", "d", "--continuous", "--every", every])
 
 
+def test_the_program_is_loaded_once_for_several_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_pipelines, "_BEGIN", spark_pipelines._BEGIN.replace("pyspark.pipelines.cli", "json.tool"))
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    good.write_text("[1]")
+    bad.write_text("[1")
+    application = Application(None, 1)  # type: ignore[arg-type]
+    try:
+        assert list(application.run([str(good)], tmp_path)) == ["[", "    1", "]"]
+        loaded = application._program
+        assert loaded is not None and list(application.run([str(good)], tmp_path)) == ["[", "    1", "]"]
+        assert application._program is loaded
+        with pytest.raises(PipelineError, match="Expecting"):
+            list(application.run([str(bad)], tmp_path))
+        assert "usage" in "".join(application.run(["-h"], tmp_path))
+        broken_off = application.run([str(good)], tmp_path)
+        assert next(broken_off) == "["
+        broken_off.close()
+        assert list(application.run([str(good)], tmp_path)) == ["[", "    1", "]"], "nothing of the one before"
+    finally:
+        application.close()
+
+
 PARENT = """
 import os, subprocess, sys
 from mq_shards.pipeline.spark_pipelines import _BEGIN
 begin = _BEGIN.replace("pyspark.pipelines.cli", "http.server")
-command = [sys.executable, "-u", "-c", begin, str(os.getpid()), "--bind", "127.0.0.1", "0"]
-child = subprocess.Popen(command, start_new_session=True)
+command = [sys.executable, "-u", "-c", begin, str(os.getpid())]
+child = subprocess.Popen(command, start_new_session=True, stdin=subprocess.PIPE)
+child.stdin.write(b'["--bind", "127.0.0.1", "0"]\\n')
+child.stdin.flush()
 print(child.pid, flush=True)
 child.wait()
 """
 
 
-def test_the_program_ends_with_the_job_that_is_killed() -> None:
+def test_the_program_and_its_run_end_with_the_job_that_is_killed() -> None:
     with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
-        command = Path(f"/proc/{child}/stat")
-        assert b"Serving" in parent.stdout.readline(), "so it has said with whom it ends"
+        assert b"Serving" in parent.stdout.readline(), "so both have said with whom they end"
+        (run,) = Path(f"/proc/{child}/task/{child}/children").read_text().split()
+        commands = [Path(f"/proc/{process}/stat") for process in (child, run)]
         parent.kill()
         parent.wait(60)
-        wait_until(lambda: ended(command), "it has ended", 60)
+        wait_until(lambda: all(map(ended, commands)), "they have ended", 60)
 
 
 def ended(stat: Path) -> bool:
