@@ -1,5 +1,5 @@
 # make run     start the broker on 127.0.0.1, messages in ./data      (ARGS='--sync always' adds options)
-# make test    all tests                                              (ARGS='tests/test_options.py -k file')
+# make test    all tests                                              (ARGS='tests/supervisor/test_options.py -k file')
 # make test-long       those that take minutes: crash campaigns, jobs in JVMs of their own
 # make lint    ruff, mypy, clang-format, and the C sources with assertions and all warnings
 # make bench   measure, beside beanstalkd, nsqd and nats-server if they are there  (ARGS=...)

@@ -18,7 +18,7 @@ from mq_shards.pipeline.write_options import WriteOptions
 from tests.nsq.certificates import Certificates
 from tests.pipeline.stream_driver import Checkpoint, run
 from tests.reader.broker import section
-from tests.test_secure import Secure, secure
+from tests.supervisor.test_secure import Secure, secure
 
 
 @pytest.fixture(scope="module")

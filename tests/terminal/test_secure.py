@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.servers import free_port
+from tests.supervisor.test_secure import secure
 from tests.terminal.commands import done, objects, run
-from tests.test_secure import secure
 
 
 def test_encrypted_listeners_are_spoken_with_and_their_certificates_looked_at(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ import pytest
 from mq_shards.supervisor.terminal import at
 from mq_shards.supervisor.terminal.client import CannotError, ClientError, Proof
 
+from tests.supervisor.test_secure import secure
 from tests.terminal.commands import run
-from tests.test_secure import secure
 
 HOST = "127.0.0.1"
 SECONDS = 10.0  # twice what a client waits for a greeting or TLS

@@ -23,8 +23,8 @@ from mq_shards.shards.hold import HOLD_S, address_of, hold
 from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
 
 from tests.servers import SINGLE, Server, Shape, children, comm_of, running, wait_until
+from tests.supervisor.test_backup import broker_of, client_of
 from tests.terminal.commands import done
-from tests.test_backup import broker_of, client_of
 
 SEVERAL = Shape("workers-3", "mq-shards", ("--workers", "3"))
 NOBODY = 65534
