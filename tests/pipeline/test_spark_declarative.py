@@ -82,6 +82,10 @@ class Run:
                 start_new_session=True,
             )  # fmt: skip
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def said(self) -> str:
         return self._said.read_text(errors="replace")
 
@@ -117,9 +121,10 @@ def run_and_kill(command: Sequence[str], said: Path, when: str) -> None:
         process.wait_for(when)
     finally:
         process.kill()
-    directory = str(said.parent).encode()
+    # spark-pipelines is told by whom it was begun.
+    ending = b"\0%d\0" % process.pid
     ours = "nothing of it is left"
-    wait_until(lambda: not any(directory in line and b"pipelines" in line for line in commands()), ours, 60)
+    wait_until(lambda: not any(b"pipelines.cli" in line and line.endswith(ending) for line in commands()), ours, 60)
 
 
 @pytest.mark.timeout(900)
