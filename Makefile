@@ -32,16 +32,19 @@ run: base
 	@exec .venv/bin/mq-shards --workers $(WORKERS) --data-dir ./data $(ARGS)
 
 PEERS := beanstalkd nsq nats
-STREAMS := pipeline campaigns operating others wires nats clusters engine
+# The longest first.
+STREAMS := pipeline pulsar others engine campaigns nats operating wires clusters
+STREAMS_AT_ONCE := 6
 pipeline_TESTS := tests/pipeline
 clusters_TESTS := $(wildcard $(addprefix tests/nats/test_, *cluster* *hub* *leaf* *leaves* many_groups*))
 nats_TESTS := tests/nats $(addprefix --ignore=, $(clusters_TESTS))
-wires_TESTS := tests/beanstalk tests/nsq tests/pulsar
+wires_TESTS := tests/beanstalk tests/nsq
+pulsar_TESTS := tests/pulsar
 campaigns_TESTS := tests/crash tests/fuzz tests/model tests/strangers
 operating_TESTS := tests/access tests/console tests/moving tests/packages tests/reader tests/terminal
 engine_TESTS := tests/acceptor tests/base tests/log tests/ringbuf tests/shards
-others_TESTS := $(addprefix --ignore=, $(pipeline_TESTS) tests/nats $(wires_TESTS) $(campaigns_TESTS) $(operating_TESTS) \
-	$(engine_TESTS))
+others_TESTS := $(addprefix --ignore=, tests/nats $(pipeline_TESTS) $(pulsar_TESTS) $(wires_TESTS) $(campaigns_TESTS) \
+	$(operating_TESTS) $(engine_TESTS))
 
 ifneq ($(strip $(ARGS)),)
 test: setup spark $(PEERS)
@@ -51,10 +54,10 @@ test:
 	@$(MAKE) --no-print-directory -j 4 setup java spark $(PEERS)
 	# Most of the time tests wait, so several streams of them share two cores. Some measure time, which the rest can spoil:
 	# what fails is run again when nothing else runs, and has to pass then.
-	$(MAKE) --no-print-directory -j $(words $(STREAMS)) $(STREAMS:%=stream-%)
+	$(MAKE) --no-print-directory -j $(STREAMS_AT_ONCE) $(STREAMS:%=stream-%)
 	failed=$$(cd build && grep -Lx 0 $(STREAMS:%=%.status)) || true
 	cat $(STREAMS:%=build/%.log)
-	for status in $$failed; do $(MAKE) --no-print-directory again-$${status%.status}; done
+	again=; for status in $$failed; do $(MAKE) --no-print-directory again-$${status%.status} || again=failed; done; test -z "$$again"
 endif
 
 # Ends well whatever its tests say: so that the others do not end with it. None of them has prerequisites, `test` has them:

@@ -151,7 +151,8 @@ def test_a_server_that_has_it_ends_nobody_who_could_only_come_to_it_in_a_cycle()
         client.send(b'CONNECT {"verbose":false,"protocol":1}\r\n')
         client.barrier()
         client.heard.data, client.asked = b"", 0
-        wire = RouteWire.joined(member.route_port, {**INFO, "jetstream": True})
+        reached = {"connect_urls": ["127.0.0.1:1"]}  # of which clients are told
+        wire = RouteWire.joined(member.route_port, {**INFO, "jetstream": True, **reached})
         while b"INFO " not in client.heard.data and not client.heard.closed:
             client.receive()
         wire.barrier()

@@ -121,7 +121,8 @@ def test_a_user_is_let_in(server: NatsServer, which: str) -> None:
 
 @pytest.mark.parametrize("which", BAD, ids=lambda which: which.replace(" ", "-"))
 def test_a_user_is_not_let_in(server: NatsServer, which: str) -> None:
-    assert heard(server, BAD[which]) == VIOLATION
+    # A server that takes long asks first whether the client is there.
+    assert heard(server, BAD[which]).removeprefix(b"PING\r\n") == VIOLATION
 
 
 def test_who_has_not_the_key_is_not_let_in(server: NatsServer) -> None:

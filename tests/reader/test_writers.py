@@ -398,14 +398,14 @@ def test_batches_that_can_never_be_published_end_say_so_and_hold_no_place(tmp_pa
         pass
     (tmp_path / "staged").mkdir(exist_ok=True)
     for number, name in enumerate(names):
-        data = section("t", b"%d" % number) + section("a" * 205, b"x")
+        data = section("t", b"%d" % number) + section("a" * 1030, b"x")
         if number % 2 == 0:
             (tmp_path / "staged" / name).write_bytes(data)  # the others have lost theirs
         stamp = Stamp(name, len(data), 0)
         save(tmp_path, Decision(f"w{number}", number, 1, PUBLISHING, 2, False, 0, (stamp,)))
     with started(tmp_path) as broker:
         wait_until(lambda: all(broker.state(f"w{n}") == "failed" for n in range(20)), "they have ended", 20)
-        assert "200 bytes" in str(broker.json("/v1/writers/w0")["error"])
+        assert "1024 bytes" in str(broker.json("/v1/writers/w0")["error"])
         assert "cannot be read" in str(broker.json("/v1/writers/w1")["error"])
         reply = broker.decide("w0", 1, {"f0": 1})
         assert (reply.status, reply.json["state"]) == (409, "failed"), "whoever asks for it again is told"
