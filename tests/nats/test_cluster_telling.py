@@ -9,8 +9,8 @@ import socket
 import time
 from pathlib import Path
 
-from tests.nats.clusters import OURS_3, Member, cluster
-from tests.nats.route_wire import NUMBERS, RouteWire
+from tests.nats.clusters import OURS, OURS_3, Member, cluster
+from tests.nats.route_wire import INFO, NUMBERS, RouteWire
 from tests.nats.wire import Wire
 from tests.servers import START_SECONDS, STOP_SECONDS, free_port
 from tests.starting import begin
@@ -102,12 +102,29 @@ def test_servers_that_come_before_ours_serves_are_told_where_clients_reach_ours(
         client.send(b'CONNECT {"verbose":false,"protocol":1}\r\n')
         for one in early:
             assert b'"connect_urls":["127.0.0.1:%d"]' % port in one.makefile("rb").readline()
-        # A client that was early, too, is not told again of a cluster in which nothing has changed.
         client.barrier()
-        client.barrier()
-        assert client.heard.data.count(b"INFO {") == 1, client.heard
+        client.close()
     finally:
         for one in early:
             one.close()
         process.terminate()
         process.wait(STOP_SECONDS)
+
+
+def test_a_client_is_not_told_of_a_server_that_says_nowhere_to_connect_to() -> None:
+    with cluster([OURS]) as (member,):
+        client = Wire(member.port)
+        client.send(b'CONNECT {"verbose":false,"protocol":1}\r\n')
+        client.barrier()
+        client.barrier()
+        told = client.heard.data.count(b"INFO {")
+        wire = RouteWire.joined(member.route_port, INFO)
+        wire.send(b"RS+ $G heard\r\n")
+        wire.barrier()
+        client.send(b"PUB heard 1\r\nx\r\n")
+        while b"RMSG $G heard 1" not in wire.said:
+            wire.receive()
+        client.barrier()
+        assert client.heard.data.count(b"INFO {") == told, client.heard
+        client.close()
+        wire.close()
