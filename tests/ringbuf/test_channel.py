@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 from collections import deque
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,15 +23,6 @@ from tests.ringbuf.channel_ends import (
     End,
     connect,
 )
-
-
-@pytest.fixture
-def pair() -> Iterator[tuple[End, End]]:
-    ends = connect()
-    yield ends
-    for end in ends:
-        end.close()
-
 
 # --- Against a model -----------------------------------------------------------------------------------------------
 

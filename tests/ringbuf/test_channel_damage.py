@@ -22,14 +22,6 @@ from tests.ringbuf.channel_ends import (
 
 
 @pytest.fixture
-def pair() -> Iterator[tuple[End, End]]:
-    ends = connect()
-    yield ends
-    for end in ends:
-        end.close()
-
-
-@pytest.fixture
 def raw() -> Iterator[tuple[Producer, End]]:
     """A channel's end, and in place of the other one a bare ring producer that may send anything."""
     towards, back = create(DATA_BYTES, epoch=5), create(DATA_BYTES, epoch=5)

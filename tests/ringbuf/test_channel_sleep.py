@@ -8,9 +8,7 @@ import select
 import signal
 import struct
 import time
-from collections.abc import Iterator
 
-import pytest
 from mq_shards.csrc._core import lib
 
 from tests.ringbuf.channel_ends import (
@@ -18,14 +16,6 @@ from tests.ringbuf.channel_ends import (
     End,
     connect,
 )
-
-
-@pytest.fixture
-def pair() -> Iterator[tuple[End, End]]:
-    ends = connect()
-    yield ends
-    for end in ends:
-        end.close()
 
 
 def test_only_a_sleeper_is_woken_and_only_once(pair: tuple[End, End]) -> None:
