@@ -96,6 +96,11 @@ struct connection *socket_open(struct acceptor *a, int fd, uint32_t protocol) {
     return c;
 }
 
+void socket_close_by_reset(struct connection *c) {
+    const struct linger at_once = {.l_onoff = 1, .l_linger = 0};
+    if (c->fd >= 0) (void)setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+}
+
 /* It is freed later, because callers may still look at it. */
 static void list_closed(struct acceptor *a, struct connection *c) {
     c->listed = true;

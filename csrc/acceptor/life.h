@@ -13,6 +13,8 @@ struct connection *socket_open(struct acceptor *a, int fd, uint32_t protocol);
 /* Makes a connection without a socket; see acceptor_local. */
 struct connection *socket_open_local(struct acceptor *a);
 void socket_close(struct acceptor *a, struct connection *c);
+/* When it is closed, the client sees it reset, as if input had been left unread. */
+void socket_close_by_reset(struct connection *c);
 /* Closes a connection that has said nothing, for a newcomer; see silent.h. False when there is none. */
 bool socket_gives_way(struct acceptor *a);
 void socket_free_closed(struct acceptor *a);

@@ -86,3 +86,30 @@ def test_limits_are_said(kind: int, tmp_path: Path) -> None:
         assert heard(port, quiet + b"PUB a 11\r\n") == (b"-ERR 'Maximum Payload Violation'\r\n", True)
         long = b"SUB " + b"a" * 80 + b" 1\r\n"
         assert heard(port, quiet + long) == (b"-ERR 'maximum control line exceeded'\r\n", True)
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_a_payload_that_is_too_large_ends_with_a_reset_if_it_came_with_its_line(kind: int, tmp_path: Path) -> None:
+    """A nats-server leaves it unread. What it has read, or who has published as much before, ends as others do."""
+    large, small = b"PUB a 1001\r\n" + b"x" * 1001 + b"\r\n", b"PUB a 900\r\n" + b"x" * 900 + b"\r\n"
+    with serving(kind, tmp_path, "max_payload: 1000\n") as server:
+        assert _end(server.port, b"", large) == ConnectionResetError
+        assert _end(server.port, b"", large[:112]) is None
+        assert _end(server.port, small * 100, large) is None
+
+
+def _end(port: int, before: bytes, said: bytes) -> type[Exception] | None:
+    client = Wire(port)
+    client.send(b'CONNECT {"verbose":false}\r\n' + before)
+    client.barrier()
+    client.send(said)
+    heard = b""
+    try:
+        while received := client.socket.recv(4096):
+            heard += received
+    except OSError as error:
+        return type(error)
+    finally:
+        client.close()
+        assert heard == b"-ERR 'Maximum Payload Violation'\r\n"
+    return None

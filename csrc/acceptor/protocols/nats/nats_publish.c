@@ -200,6 +200,16 @@ static bool may_leave(struct acceptor *a, struct connection *c, struct nats_serv
     return stays || mesh_may_send(a, c, full);
 }
 
+/* A nats-server receives this much at first, and more from those who send more. It does not read what is left when it
+ * ends a connection, so the client sees a reset. */
+enum { FIRST_READ_BYTES = 512 };
+
+static void end_too_large(struct acceptor *a, struct connection *c, size_t bytes) {
+    const bool was_read = bytes <= FIRST_READ_BYTES || nats_of(c)->in_bytes >= FIRST_READ_BYTES;
+    if (!was_read && c->filter == NULL) socket_close_by_reset(c);
+    nats_end(a, c, NATS_TOO_LARGE, "Maximum Payload Violation");
+}
+
 /* Handles a message whose line is well formed; it may still be too large, incomplete, or end wrongly. Returns how much
  * of the input was used. */
 static size_t take_message(struct acceptor *a, struct connection *c, struct nats_message *m, size_t line_bytes,
@@ -208,7 +218,7 @@ static size_t take_message(struct acceptor *a, struct connection *c, struct nats
     const struct nats *n = nats_of(c);
     if (m->payload_bytes > n->max_payload) {
         trace_too_large(a, c, m, bytes - line_bytes);
-        nats_end(a, c, NATS_TOO_LARGE, "Maximum Payload Violation");
+        end_too_large(a, c, bytes);
         return bytes;
     }
     size_t there = bytes - line_bytes;
