@@ -114,7 +114,8 @@ def make_plan(options: argparse.Namespace, subject: str) -> Plan:
             plan, rounds=1, seconds=1.0, warmup=0.3, recovery_jobs=200_000, memory_jobs=100_000, connections=1000,
             subscriptions=100_000, spark_messages=1_000_000,
         )  # fmt: skip
-    return replace(plan, rounds=options.rounds or plan.rounds, seconds=options.seconds or plan.seconds)
+    seconds = options.seconds or plan.seconds
+    return replace(plan, rounds=options.rounds or plan.rounds, seconds=seconds, warmup=min(plan.warmup, seconds))
 
 
 def print_report(report: Report, path: Path) -> None:

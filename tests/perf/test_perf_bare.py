@@ -28,7 +28,7 @@ from perf.nsq.wire import WIRE as NSQ
 )
 def test_every_job_is_put_reserved_and_deleted_once(arguments: tuple[str, ...]) -> None:
     with Broker(Bare(BEANSTALK), DISK) as server:
-        jobs = 2003 if "65535" in arguments else 20003
+        jobs = 2003 if {"65535", "1"} & {*arguments} else 20003  # those that wait for each other take longer
         result = beanstalk_generator.run(server.port, (*arguments, "--jobs", f"{jobs}"), server.pids())
         server.wait_until_served()
     assert (result.jobs, result.puts, result.reserves, result.deletes) == (jobs, jobs, jobs, jobs)
@@ -49,7 +49,7 @@ def test_every_message_is_published_and_delivered_to_each_channel_once(
     arguments: tuple[str, ...], channels: int
 ) -> None:
     with Broker(Bare(NSQ), DISK) as server:
-        messages = 2100 if "65535" in arguments else 21000
+        messages = 2100 if {"65535", "1"} & {*arguments} else 21000
         result = nsq_generator.run(server.port, (*arguments, "--messages", f"{messages}"), server.pids())
     assert (result.published, result.finished, result.redelivered) == (messages, messages * channels, 0)
 
