@@ -3,46 +3,23 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from mq_shards.csrc.build import compile_one
+
+from tests import sanitized
 
 HERE = Path(__file__).resolve().parent
-CORE = HERE.parent.parent / "csrc"
 pytestmark = pytest.mark.timeout(600)  # it compiles the core with sanitizers
 SECONDS = float(os.environ.get("FUZZ_SECONDS", "5"))
 SEED = os.environ.get("FUZZ_SEED", "1")
-FLAGS = ["-std=c11", "-g1", "-Og", "-fno-omit-frame-pointer", "-Wall", "-Wextra", "-pthread", f"-I{CORE}"]
-SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-
-
-def compiler() -> str:
-    return os.environ.get("CC", "cc")
 
 
 @pytest.fixture(scope="session")
-def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
-    """Of the core and of what is here, by their sources: two in different folders may have one name."""
-    if not shutil.which(compiler()):
-        pytest.skip("no C compiler")
-    out = tmp_path_factory.mktemp("fuzz")
-    kept = CORE.parent / "build" / "objects" / "fuzz"
-    kept.mkdir(parents=True, exist_ok=True)
-    probe = out / "probe.c"
-    probe.write_text("int main(void) { return 0; }\n")
-    probed = subprocess.run([compiler(), *SANITIZERS, str(probe), "-o", str(out / "probe")], capture_output=True)
-    if probed.returncode or subprocess.run([out / "probe"], capture_output=True).returncode:
-        pytest.skip("the compiler has no sanitizers")
-
-    command = [compiler(), *FLAGS, *SANITIZERS]
-    sources = [*HERE.glob("*.c"), *CORE.glob("*/**/*.c")]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        made = list(pool.map(lambda source: compile_one(command, source, kept), sources))
-        return dict(zip(sources, made, strict=True))
+def objects() -> dict[Path, Path]:
+    """Of the core and of what is here."""
+    return sanitized.objects([*HERE.glob("*.c"), *sanitized.core_sources()])
 
 
 @pytest.mark.parametrize(
@@ -68,8 +45,8 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
 def test_no_script_breaks(objects: dict[Path, Path], tmp_path: Path, target: str, seconds: float) -> None:
     """A failure names its seed; the script that broke it is shown, to be kept as a file and run again."""
     program, last = tmp_path / target, tmp_path / "last"
-    linked = [str(made) for of, made in objects.items() if of.stem == target or not of.stem.startswith("fuzz_")]
-    subprocess.run([compiler(), *SANITIZERS, "-pthread", *linked, "-o", str(program)], check=True)
+    linked = [made for of, made in objects.items() if of.stem == target or not of.stem.startswith("fuzz_")]
+    sanitized.link(linked, program)
     ran = subprocess.run(
         [program, str(seconds), SEED, last],
         capture_output=True,
