@@ -290,7 +290,9 @@ static enum outcome finish_upto(struct worker *w, uint32_t client, const struct 
         refuse(w, client, m, status);
         return DONE;
     }
-    if (!*begun && !s->cursor) return DONE;
+    /* There is no such message yet: nothing is finished, so that nobody loses what it has not had. */
+    bool is_ahead = consumer && m->seq >= subscription_topic(w, s)->next_seq;
+    if (!*begun && (!s->cursor || is_ahead)) return DONE;
     if (!*begun) subscription_finish_all(w, subscription, m->seq);
     *begun = 1;
     worker_consumer(w, consumer)->finishes += subscription_finish_some(w, subscription);

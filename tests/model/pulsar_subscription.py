@@ -127,6 +127,13 @@ class Subscription:
         self._forget_finished()
         self._settle()
 
+    def ack_beyond(self, which: int, further: int) -> None:
+        """Up to an entry that is not there yet: that finishes nothing."""
+        if not self.entries:
+            return
+        self.wire.ack(self._id(len(self.entries) + further), consumer=self._chosen(which), cumulative=True)
+        self._settle()
+
     def redeliver(self, which: int, some: set[int]) -> None:
         number = self._chosen(which)
         held = self.consumers[number].held

@@ -124,7 +124,7 @@ class Scene:
         self.hear_all()
         stands = next(position(self.bench, name).cursor for name, each in self.channels.items() if each is channel)
         self.bench.raw(lib.MSG_FINISH, channel.conn, flags=how, ttr=seq)
-        upto = {each for each in channel.pending if each <= seq and each < stands}
+        upto = {each for each in channel.pending if each <= seq and each < stands} if seq < self.next else set()
         done = {seq} if how == lib.MSG_BY_SEQ else upto
         channel.pending -= done
         channel.flying -= done

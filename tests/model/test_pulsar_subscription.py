@@ -30,6 +30,7 @@ steps = st.one_of(
     st.tuples(st.just("ack"), numbers, numbers, st.sets(st.integers(0, 69), max_size=70)),
     st.tuples(st.just("ack"), numbers, numbers, st.just(EVERYTHING)),
     st.tuples(st.just("ack_upto"), numbers, numbers),
+    st.tuples(st.just("ack_beyond"), numbers, st.integers(0, 2)),
     st.tuples(st.just("redeliver"), numbers, st.sets(st.integers(0, 3), max_size=3)),
     st.tuples(st.just("join")),
     st.tuples(st.just("leave"), numbers),

@@ -166,6 +166,23 @@ def test_what_is_before_the_first_entry_acknowledges_nothing(wire: Wire, topic: 
     assert entries(wire.messages(2)) == [0, 1]
 
 
+@pytest.mark.parametrize("kind", [EXCLUSIVE, FAILOVER])
+def test_a_cumulative_acknowledgement_of_an_entry_that_is_not_there_yet_is_ignored(
+    wire: Wire, topic: str, kind: int
+) -> None:
+    publish(wire, topic, 2)
+    wire.subscribe(topic, kind=kind, initialPosition=EARLIEST)
+    wire.flow(100)
+    ledger = wire.messages(2)[0].body.message_id.ledgerId
+    for beyond in ({"ledgerId": ledger, "entryId": 2}, {"ledgerId": ledger + 1, "entryId": 0}):
+        assert not wire.ack(beyond, cumulative=True).HasField("error")
+    wire.send(b"later", 100, 2)
+    wire.message()
+    wire.say("redeliverUnacknowledgedMessages", consumer_id=1, message_ids=[])
+    wire.flow(100)
+    assert entries(wire.messages(3)) == [0, 1, 2], "also when there is such an entry"
+
+
 def test_a_cumulative_acknowledgement_of_a_shared_subscription_is_answered_and_ignored(wire: Wire, topic: str) -> None:
     publish(wire, topic, 3)
     wire.subscribe(topic, kind=SHARED, initialPosition=EARLIEST)
