@@ -246,6 +246,21 @@ def test_what_a_shared_consumer_asks_for_comes_again_and_is_counted(wire: Wire, 
     assert counts == {0: 1, 1: 2, 2: 1}
 
 
+@pytest.mark.parametrize("kind", [SHARED, KEY_SHARED])
+def test_messages_come_again_in_the_order_in_which_they_were_published(wire: Wire, topic: str, kind: int) -> None:
+    """The client in Go names those that it refuses in any order."""
+    publish(wire, topic, 3000)
+    wire.subscribe(topic, kind=kind, initialPosition=EARLIEST)
+    wire.flow(3000)
+    frames = wire.messages(3000)
+    some = [frames[at] for at in (7, 2, 9, 0, 4)]
+    for refused in (some, frames[3000:1000:-1]):
+        places = [place(frame) for frame in refused]
+        wire.say("redeliverUnacknowledgedMessages", consumer_id=1, message_ids=places)
+        wire.flow(len(refused))
+        assert entries(wire.messages(len(refused))) == sorted(entries(refused))
+
+
 def test_an_exclusive_consumer_is_set_back_with_its_new_epoch_and_without_counts(wire: Wire, topic: str) -> None:
     publish(wire, topic, 3)
     wire.subscribe(topic, initialPosition=EARLIEST, consumer_epoch=0)

@@ -98,6 +98,23 @@ bool pulsar_ack(struct acceptor *a, struct connection *c, struct pulsar_ids *ids
     return true;
 }
 
+static int by_seq(const void *one, const void *other) {
+    uint64_t a = *(const uint64_t *)one, b = *(const uint64_t *)other;
+    return a < b ? -1 : a > b;
+}
+
+/* Messages come again in the order in which they were published, whatever the order of the ids: the client in Go has
+ * none. So many at once. */
+#define IDS_IN_ORDER 2048
+
+static void redeliver_some(struct acceptor *a, struct connection *c, const struct pulsar_consumer *consumer,
+                           uint64_t *seqs, size_t count) {
+    qsort(seqs, count, sizeof *seqs, by_seq);
+    for (size_t i = 0; i < count; i++)
+        pulsar_tell_worker(a, c, consumer, (struct message){.kind = MSG_REQUEUE, .flags = MSG_BY_SEQ, .seq = seqs[i]},
+                           NULL);
+}
+
 bool pulsar_redeliver(struct acceptor *a, struct connection *c, struct pulsar_ids *ids) {
     struct pulsar_consumer *consumer = consumer_of(c, ids->consumer);
     struct pulsar_id id;
@@ -111,10 +128,17 @@ bool pulsar_redeliver(struct acceptor *a, struct connection *c, struct pulsar_id
         pulsar_tell_worker(a, c, consumer, (struct message){.kind = MSG_REQUEUE, .flags = MSG_ALL}, NULL);
         return true;
     }
-    while (pulsar_next_id(ids, &id))
-        if (id.ledger == consumer->ledger)
-            pulsar_tell_worker(a, c, consumer,
-                               (struct message){.kind = MSG_REQUEUE, .flags = MSG_BY_SEQ, .seq = id.entry}, NULL);
+    uint64_t seqs[IDS_IN_ORDER];
+    size_t count = 0;
+    while (pulsar_next_id(ids, &id)) {
+        if (id.ledger != consumer->ledger) continue;
+        if (count == IDS_IN_ORDER) {
+            redeliver_some(a, c, consumer, seqs, count);
+            count = 0;
+        }
+        seqs[count++] = id.entry;
+    }
+    redeliver_some(a, c, consumer, seqs, count);
     return true;
 }
 
