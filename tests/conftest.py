@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,9 +21,11 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "bounded"))
 
 gc.disable()  # until the tests are collected: see below
 
-# A broker is several Python processes, and the tests start hundreds: none of them is to compile all modules again.
+# Neither a broker, which is several Python processes, nor the next pytest is to compile all modules again.
+BYTECODE = str(Path(__file__).resolve().parent.parent / "build" / "bytecode")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).resolve().parent.parent / "build" / "bytecode")
+os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = BYTECODE
+sys.dont_write_bytecode = False
 
 pytest.register_assert_rewrite("tests.beanstalk.replies", "tests.beanstalk.wire", "tests.model.scripts")
 
