@@ -219,7 +219,7 @@ def spoil_and_go_on(data: Path, seed: int, rounds: int) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_files_are_spoilt_between_restarts_and_the_rest_is_served(tmp_path: Path, seed: int) -> None:
-    spoil_and_go_on(tmp_path / "data", seed, rounds=4)
+    spoil_and_go_on(tmp_path / "data", seed, rounds=2)
 
 
 @pytest.mark.long

@@ -18,7 +18,7 @@ from tests import servers
 from tests.nsq import certificates
 from tests.servers import Shape
 
-TIMES = 8 * SAME
+TIMES = 3 * SAME
 HOST = "127.0.0.1"
 PATIENCE_S = 30
 SHAPE = Shape("shards-1", "mq-shards", ("--workers", "1", "--acceptors", "1"))

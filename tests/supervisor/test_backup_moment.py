@@ -97,7 +97,7 @@ def test_all_shards_of_a_backup_are_of_one_moment(tmp_path: Path) -> None:
     done_at: dict[tuple[int, int], tuple[float, float]] = {}  # by tube and number: from when, until when it was put
     stop = threading.Event()
     with running(SINGLE, data_dir=data, max_job_bytes=1 << 20, options=options) as server, client_of(server) as client:
-        for n in range(200):
+        for n in range(80):
             client.use(f"tube-{n % tubes}")
             client.put(b"filler" + b"x" * 1_000_000)
 
