@@ -43,14 +43,13 @@ SETTINGS: Final[Mapping[str, str]] = {
     "user": "user", "pass": "password", "auth": "token", "tlscert": "tls-cert-file", "tlskey": "tls-key-file",
     "tlscacert": "tls-ca-file", "tlsverify": "tls-verify", "cluster_name": "cluster-name",
     "cluster_advertise": "cluster-advertise", "connect_retries": "cluster-connect-retries",
-    "no_advertise": "cluster-no-advertise",
+    "no_advertise": "cluster-no-advertise", "max_traced_msg_len": "max-traced-msg-len",
 }  # fmt: skip
 JOURNAL: Final = "lines go to stderr, which the service manager keeps, or to the file of -l"
 NO_EFFECT: Final[Mapping[str, str]] = {
     "js": "there is no JetStream here; nats.topics keeps messages of subjects, see docs/nats.md",
     "sd": "there is no JetStream here; nats.topics keeps messages of subjects, see docs/nats.md",
     "s": JOURNAL, "r": JOURNAL, "T=false": "every line has its time", "logtime_utc": "times are of the local zone",
-    "max_traced_msg_len": "messages are not logged", "V": "messages are not logged", "VV": "messages are not logged",
     "profile": "use py-spy",
 }  # fmt: skip
 
@@ -98,10 +97,11 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
                 t.option("log-file", value)
         elif name == "log_size_limit":
             t.option("log-file-limit", value)
-        elif name in ("D", "DV", "DVV"):
-            t.option("log-level", "debug")
-            if name != "D":
-                t.notes.append(f"-{name}: messages are not logged, only the rest of debugging output is")
+        elif name in ("D", "V", "VV", "DV", "DVV"):
+            if "D" in name:
+                t.option("log-level", "debug")
+            if "V" in name:
+                t.setting("nats.trace", "true")
         elif name == "T":
             ignored(t, f"T={value}", NO_EFFECT)
         else:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mq_shards.acceptor.protocols.go_json import DecodeError
-from mq_shards.acceptor.protocols.nats import reasons
+from mq_shards.acceptor.protocols.nats import logged, reasons
 from mq_shards.acceptor.protocols.nats.client import flags_of
 from mq_shards.acceptor.protocols.nats.connects import Connects, refusal_of
 from mq_shards.acceptor.protocols.nats.expiry import Expiries
@@ -101,6 +101,8 @@ class Authentication:
         self.limit(conn)
         self._engine.call(conn, "flags", flags_of(options))
         if options["verbose"]:
+            if logged.is_on(self._settings):
+                logged.write_sent(client, "OK")
             self._engine.reply(conn, b"+OK\r\n")
         self._engine.resume(conn)
         if options.get("name") or client.connects > 1:

@@ -51,6 +51,12 @@ def _tokens(value: Value) -> int:
     return tokens
 
 
+def _take_trace_verbose(conf: Conf, value: Value) -> None:
+    """A nats-server logs what it says to itself, too; here nothing more is logged than with `trace`."""
+    if value.flag():
+        conf.set("trace", value, True)
+
+
 def _tags(value: Value) -> list[str]:
     """One tag or a list, without duplicates."""
     said = [one.text().strip() for one in value.items()] if isinstance(value.content, list) else [value.text().strip()]
@@ -74,14 +80,10 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
     "feature_flags": _NONE,
     # about logging and the process
     "debug": _LOG,
-    "trace": _LOG,
-    "trace_verbose": _LOG,
-    "trace_headers": _LOG,
     "logtime": _LOG,
     "logtime_utc": _LOG,
     "syslog": _LOG,
     "remote_syslog": _LOG,
-    "max_traced_msg_len": _LOG,
     "connect_error_reports": _LOG,
     "reconnect_error_reports": _LOG,
     "prof_port": "it is of Go's run-time",
@@ -103,12 +105,12 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
 CHECKS: Final[Mapping[str, Callable[[Value], object]]] = {
     **dict.fromkeys(("store_dir", "remote_syslog"), Value.text),
     **dict.fromkeys(("connect_error_reports", "reconnect_error_reports"), Value.whole),
-    **dict.fromkeys(("max_traced_msg_len", "prof_port", "prof_block_rate"), Value.whole),
+    **dict.fromkeys(("prof_port", "prof_block_rate"), Value.whole),
     **dict.fromkeys(("proxies", "feature_flags", "default_js_domain"), Value.block),
     **dict.fromkeys(
         (
-            "no_fast_producer_stall", "disable_sublist_cache", "no_system_account", "debug", "trace", "trace_verbose",
-            "trace_headers", "logtime", "logtime_utc", "syslog",
+            "no_fast_producer_stall", "disable_sublist_cache", "no_system_account", "debug", "logtime",
+            "logtime_utc", "syslog",
         ),
         Value.flag,
     ),
@@ -134,6 +136,10 @@ KEYS: Final[dict[str, Taker]] = {
     "max_pending": option("max-pending", Value.whole),
     "max_subscriptions": option("max-subscriptions", _any_number),
     "max_sub_tokens": option("max-sub-tokens", _tokens),
+    "trace": option("trace", Value.flag),
+    "trace_verbose": _take_trace_verbose,
+    "trace_headers": option("trace-headers", Value.flag),
+    "max_traced_msg_len": option("max-traced-msg-len", _any_number),
     "no_header_support": option("no-header-support", Value.flag),
     "proxy_protocol": option("proxy-protocol", Value.flag),
     "server_tags": option("server-tags", _tags),

@@ -28,6 +28,9 @@ from mq_shards.acceptor.protocols.nats import (
     leaf_options as nats_leaf_options,
 )
 from mq_shards.acceptor.protocols.nats import (
+    logged as nats_logged,
+)
+from mq_shards.acceptor.protocols.nats import (
     tls_options as nats_tls_options,
 )
 from mq_shards.acceptor.protocols.nats import (
@@ -70,6 +73,7 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     "lame-duck-grace-period": Duration(10 * SECOND, MS, YEAR, "and until the first is"),
     "pid-file": Text("", "a file that the process's number is written to", "a path"),
     "ports-file-dir": Text("", "where to write a file that says what is listened on", "a path"),
+    **nats_logged.OPTIONS,
     **nats_tls_options.OPTIONS,
     **nats_websocket_options.OPTIONS,
     **nats_topics.OPTIONS,

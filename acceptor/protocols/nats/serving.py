@@ -28,8 +28,8 @@ from mq_shards.acceptor.access.secrets import Secrets
 from mq_shards.acceptor.engine import FOREVER, Engine
 from mq_shards.acceptor.newest import Newest
 from mq_shards.acceptor.protocol import Broker, Settings
+from mq_shards.acceptor.protocols.nats import logged, orders, reasons, write_timeout
 from mq_shards.acceptor.protocols.nats import options as nats_options
-from mq_shards.acceptor.protocols.nats import orders, reasons, write_timeout
 from mq_shards.acceptor.protocols.nats import tls_options as nats_tls_options
 from mq_shards.acceptor.protocols.nats import topics as nats_topics
 from mq_shards.acceptor.protocols.nats.admission import Admission
@@ -135,6 +135,7 @@ class NatsServing(Nats):
         engine.set("nats.write-deadline-ns", settings["write-deadline"])
         engine.set("nats.write-retries", int(write_timeout.retries(settings["write-timeout"], is_client=True)))
         engine.set("nats.ping-interval-ns", settings["ping-interval"])
+        engine.configure(self._number, "log", logged.terms(settings))
 
     # --- what the supervisor says -----------------------------------------------------------------------------------
 
@@ -400,6 +401,9 @@ class NatsServing(Nats):
         if not command:
             self._opened(conn)
             return
+        if command.startswith(logged.COMMAND):
+            logged.write(self._clients.get(conn), command[len(logged.COMMAND) :])
+            return
         if self._greetings.takes(conn, command):
             return
         if (word := command[:4].upper()) in (b"PING", b"ASK "):
@@ -548,6 +552,8 @@ class NatsServing(Nats):
             client.connect_info = True
             of_system = {"acc_is_sys": True} if client.account == self.logins.plain.system_account else {}
             info = self._later_info(conn, {"connect_info": True, "remote_account": client.account, **of_system})
+        if logged.is_on(self._settings):
+            logged.write_sent(client, "PONG")
         self._engine.reply(conn, PONG + info)
 
     def _requires_tls(self, conn: int) -> bool:

@@ -13,6 +13,7 @@
 #include "acceptor/protocols/nats/nats_fanout.h"
 #include "acceptor/protocols/nats/nats_latency.h"
 #include "acceptor/protocols/nats/nats_leaving.h"
+#include "acceptor/protocols/nats/nats_logged.h"
 #include "acceptor/protocols/nats/nats_mesh.h"
 #include "acceptor/protocols/nats/nats_say.h"
 #include "acceptor/protocols/nats/nats_shares.h"
@@ -149,6 +150,29 @@ static bool may_want(struct acceptor *a, struct connection *c) {
     return (server->route_count == 0 && !nats_is_measuring(server)) || nats_may_hand_out(a, server, c);
 }
 
+/* PUB and HPUB are logged with their messages. */
+static void log_line(struct acceptor *a, struct connection *c, enum verb verb, const uint8_t *at, const uint8_t *end) {
+    const char *const name = verb == VERB_SUB       ? "SUB"
+                             : verb == VERB_UNSUB   ? "UNSUB"
+                             : verb == VERB_PING    ? "PING"
+                             : verb == VERB_PONG    ? "PONG"
+                             : verb == VERB_CONNECT ? "CONNECT"
+                                                    : NULL;
+    const bool has_arguments = verb != VERB_PING && verb != VERB_PONG && at < end;
+    if (name != NULL) nats_log_came(a, c, name, (struct text){at, has_arguments ? (size_t)(end - at) : 0});
+}
+
+/* Whether a line can be obeyed in this turn. */
+static bool may_take(struct acceptor *a, struct connection *c, enum verb verb) {
+    switch (verb) {
+    case VERB_SUB:
+    case VERB_UNSUB: return may_want(a, c);
+    case VERB_PING: return nats_is_known(a, c) && (nats_is(c, NATS_GREETED) || may_do_alone(c));
+    case VERB_CONNECT: return may_do_alone(c);
+    default: return true;
+    }
+}
+
 static size_t take_line(struct acceptor *a, struct connection *c, enum verb verb, const uint8_t *data,
                         size_t word_bytes, size_t line_bytes, size_t bytes) {
     const uint8_t *end = data + line_bytes - 1;
@@ -158,7 +182,8 @@ static size_t take_line(struct acceptor *a, struct connection *c, enum verb verb
         k.count =
             nats_split(data + word_bytes, end, k.items, NATS_MAX_ARGUMENTS, verb == VERB_PUB || verb == VERB_HPUB);
     bool good = true;
-    if ((verb == VERB_SUB || verb == VERB_UNSUB) && !may_want(a, c)) return 0;
+    if (!may_take(a, c, verb)) return 0;
+    if (nats_is(c, NATS_LOGGED) && !nats_is(c, NATS_OWED_OK)) log_line(a, c, verb, data + word_bytes, end);
     switch (verb) {
     case VERB_PUB:
     case VERB_HPUB: return nats_take_publish(a, c, &k, verb == VERB_HPUB, data, line_bytes, bytes);
@@ -168,13 +193,9 @@ static size_t take_line(struct acceptor *a, struct connection *c, enum verb verb
         if (nats_is(c, NATS_OWED_OK)) return 0;
         break;
     case VERB_UNSUB: good = take_unsub(a, c, &k); break;
-    case VERB_PING:
-        if (!nats_is_known(a, c) || (!nats_is(c, NATS_GREETED) && !may_do_alone(c))) return 0;
-        take_ping(a, c, data, (size_t)(end - data));
-        break;
+    case VERB_PING: take_ping(a, c, data, (size_t)(end - data)); break;
     case VERB_PONG: take_pong(a, c); break;
     case VERB_CONNECT:
-        if (!may_do_alone(c)) return 0;
         take_connect(a, c);
         if (!c->closed) reply_by_python(a, c, data, (size_t)(end - data));
         break;
@@ -332,6 +353,7 @@ static int64_t configure(struct acceptor *a, void *state, const char *what, uint
         return CALL_DONE;
     }
     if (strncmp(what, "latency", 7) == 0) return nats_latency_configure(a, server, what, value, said);
+    if (strcmp(what, "log") == 0) return nats_log_set(a, server, value) ? CALL_DONE : CALL_REFUSED;
     if (strcmp(what, "described") == 0) return describe(server, bytes, bytes_count);
     if (strcmp(what, "trace") == 0) {
         bool set = is_account(server, value) && nats_trace_account(&server->accounts[value], said);
@@ -355,6 +377,7 @@ static void stopped(void *state) {
     }
     for (uint32_t n = 0; n < NATS_LINKS; n++) free(server->links[n].waiting.items);
     nats_latency_close(server);
+    nats_log_free(server);
     nats_answers_close(server);
     nats_shares_close(server);
     nats_accounts_close(server);
@@ -416,6 +439,7 @@ static void opened(struct acceptor *a, struct connection *c) {
     n->account = NATS_GLOBAL_ACCOUNT;
     nats_account_hold(server, n->account);
     n->flags = NATS_VERBOSE | NATS_PEDANTIC | NATS_ECHO;
+    nats_log_opened(server, c);
     n->max_payload = server->max_payload;
     n->max_subscriptions = server->max_subscriptions;
     n->ping_ns = a->now_ns + server->ping_interval_ns;
@@ -534,7 +558,7 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
         n->deadline_ns = k->value;
         nats_schedule(a, c);
     } else if (strcmp(what, "of-server") == 0 && !nats_is(c, NATS_OF_SERVER)) {
-        n->flags |= NATS_OF_SERVER;
+        n->flags = (n->flags & ~(uint32_t)NATS_LOGGED) | NATS_OF_SERVER;
         n->ping_ns = 0;
         n->max_payload = MAX_BODY_BYTES;
         codec_count_add(a, c, NATS_CONNECTIONS, (uint64_t)-1);

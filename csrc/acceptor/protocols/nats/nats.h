@@ -34,6 +34,7 @@
  *   nats_due.c             ... PINGs, and clients that do not take their output
  *   nats_websocket.c       why a websocket ends
  *   nats_proxied.c         PROXY headers
+ *   nats_logged.c          what clients say and hear, for the log file
  *   nats_figures.c         figures of connections, for monitoring
  *   nats_route.h           other servers
  *   nats_origins.h         ... and the clusters of leaf nodes behind them
@@ -199,6 +200,8 @@ struct nats_server {
         *leaving; /* closed connections whose subscriptions are still being removed, linked by next_orphaned */
     struct nats_remotes left; /* interest of others that have left, routes first */
 
+    struct nats_log *log; /* NULL: what clients say and hear is not logged */
+
     struct nats_latencies *latencies; /* for measuring services; NULL while none is measured */
 
     uint8_t last_words[NATS_LAST_WORDS_BYTES]; /* for Python, when a connection ends */
@@ -219,6 +222,7 @@ enum nats_flag {
     NATS_MAY_BE_NOBODY = 1024, /* if it does not begin with CONNECT, Python says which user it is */
     NATS_COMPLAINED = 4096,    /* was told that the subject of the message now arriving is invalid */
     NATS_PROXIED = 8192,       /* a PROXY header may come first */
+    NATS_LOGGED = 1 << 14,     /* what it says and hears is logged */
     NATS_OF_SERVER = 1 << 20,  /* the server's own connection, hidden from monitoring */
     NATS_SNIFF = 512,          /* Python wants the first byte, or to know that none came until the deadline */
 };

@@ -6,6 +6,7 @@
 #include "acceptor/protocols/nats/nats_clock.h"
 #include "acceptor/protocols/nats/nats_deliver.h"
 #include "acceptor/protocols/nats/nats_leaving.h"
+#include "acceptor/protocols/nats/nats_logged.h"
 #include "acceptor/protocols/nats/nats_subscription.h"
 #include "acceptor/protocols/nats/nats_trace.h"
 #include "base/decimal.h"
@@ -190,6 +191,7 @@ void nats_give(struct nats_delivery *d, struct nats_subscription *s) {
     n->out_messages++;
     n->out_bytes += line->payload_bytes;
     s->delivered++;
+    if (nats_is(c, NATS_LOGGED)) nats_log_given(d, s);
     look_after(d, s, c);
 }
 

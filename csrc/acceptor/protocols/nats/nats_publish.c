@@ -8,6 +8,7 @@
 #include "acceptor/protocols/nats/nats_deliver.h"
 #include "acceptor/protocols/nats/nats_fanout.h"
 #include "acceptor/protocols/nats/nats_latency.h"
+#include "acceptor/protocols/nats/nats_logged.h"
 #include "acceptor/protocols/nats/nats_reserved.h"
 #include "acceptor/protocols/nats/nats_say.h"
 #include "acceptor/protocols/nats/nats_set_header.h"
@@ -212,11 +213,13 @@ static void end_too_large(struct acceptor *a, struct connection *c, size_t bytes
 
 /* Handles a message whose line is well formed; it may still be too large, incomplete, or end wrongly. Returns how much
  * of the input was used. */
-static size_t take_message(struct acceptor *a, struct connection *c, struct nats_message *m, size_t line_bytes,
-                           size_t bytes) {
+static size_t take_message(struct acceptor *a, struct connection *c, struct nats_message *m, const uint8_t *data,
+                           size_t line_bytes, size_t bytes) {
     struct nats_server *server = nats_server_of(a, c);
     const struct nats *n = nats_of(c);
+    const struct text line = {data, line_bytes};
     if (m->payload_bytes > n->max_payload) {
+        if (nats_is(c, NATS_LOGGED)) nats_log_publish(a, c, line, m);
         trace_too_large(a, c, m, bytes - line_bytes);
         end_too_large(a, c, bytes);
         return bytes;
@@ -226,6 +229,7 @@ static size_t take_message(struct acceptor *a, struct connection *c, struct nats
     bool wrong = (there > m->payload_bytes && m->payload[m->payload_bytes] != '\r') ||
                  (there > m->payload_bytes + 1 && m->payload[m->payload_bytes + 1] != '\n');
     if (wrong) {
+        if (nats_is(c, NATS_LOGGED)) nats_log_publish(a, c, line, m);
         look_at_subject(a, c, m->subject, true);
         if (!c->closed) nats_end(a, c, NATS_PROTOCOL_VIOLATION, NATS_UNKNOWN_OPERATION);
         return bytes;
@@ -240,6 +244,7 @@ static size_t take_message(struct acceptor *a, struct connection *c, struct nats
     if (is_question(server, m) && !may_do_alone(c)) return 0;
     if (a->mesh_there != 0 && !may_leave(a, c, server, m)) return 0;
     if (server->bound.subjects != NULL && !nats_may_keep(a, c, m)) return 0;
+    if (nats_is(c, NATS_LOGGED)) nats_log_message(a, c, line, said, m);
     /* A trace may change the message's headers. */
     const size_t used = line_bytes + m->payload_bytes + CRLF_BYTES;
     look_at_subject(a, c, said, true);
@@ -258,5 +263,5 @@ size_t nats_take_publish(struct acceptor *a, struct connection *c, const struct 
         nats_hang_up(a, c, NATS_PROTOCOL_VIOLATION);
         return bytes;
     }
-    return take_message(a, c, &m, line_bytes, bytes);
+    return take_message(a, c, &m, data, line_bytes, bytes);
 }

@@ -80,7 +80,7 @@ static inline size_t read_plain(const uint8_t *data, struct nats_message *m) {
 }
 
 static bool may_run(const struct acceptor *a, const struct connection *c, const struct nats_server *server) {
-    const uint32_t others = NATS_MUST_CONNECT | NATS_VERBOSE | NATS_PEDANTIC | NATS_OF_SERVER;
+    const uint32_t others = NATS_MUST_CONNECT | NATS_VERBOSE | NATS_PEDANTIC | NATS_OF_SERVER | NATS_LOGGED;
     return (nats_of(c)->flags & others) == 0 && nats_account_of(a, c)->shares == NULL &&
            nats_account_of(a, c)->answers == NULL && server->max_control_line >= WINDOW;
 }

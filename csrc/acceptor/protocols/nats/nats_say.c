@@ -3,6 +3,7 @@
 
 #include "acceptor/protocols/go_quote.h"
 #include "acceptor/protocols/nats/nats_clock.h"
+#include "acceptor/protocols/nats/nats_logged.h"
 
 static const char OK[] = "+OK\r\n";
 
@@ -11,6 +12,7 @@ void nats_say(struct acceptor *a, struct connection *c, const void *text, size_t
     if (room == NULL) return;
     memcpy(room, text, bytes);
     socket_written(a, c, room + bytes);
+    if (nats_is(c, NATS_LOGGED)) nats_log_said(a, c, text, bytes);
 }
 
 void nats_say_error(struct acceptor *a, struct connection *c, const char *text) {

@@ -8,6 +8,7 @@
 #include "acceptor/protocols/nats/nats_account.h"
 #include "acceptor/protocols/nats/nats_interest.h"
 #include "acceptor/protocols/nats/nats_latency.h"
+#include "acceptor/protocols/nats/nats_logged.h"
 #include "base/linear_hashing.h"
 #include "base/map.h"
 #include "base/subject_groups.h"
@@ -178,6 +179,7 @@ void nats_unsubscribe(struct acceptor *a, struct nats_subscription *s) {
     struct text pattern = {server->subjects_made[0], s->entry.pattern->bytes};
     bool is_measuring = nats_is_measuring(server);
     assert(!server->delivering);
+    if (nats_is(c, NATS_LOGGED)) nats_log_removed(a, s);
     if (is_measuring) memcpy(server->subjects_made[0], s->entry.pattern->text, pattern.bytes);
     withdraw(a, s);
     forget_sid(nats_of(c), s);
