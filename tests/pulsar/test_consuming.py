@@ -481,6 +481,31 @@ def test_what_was_acknowledged_comes_back_after_a_seek(wire: Wire, topic: str) -
     assert entries(wire.messages(4)) == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize("comes", ["before SUBSCRIBE", "behind SUBSCRIBE"])
+def test_a_second_seek_may_come_before_the_consumer_is_back_from_the_first(
+    wire: Wire, topic: str, durable: bool, comes: str
+) -> None:
+    """As when an application seeks a reader that the client in Go has moved itself when it made it."""
+    publish(wire, topic, 4)
+    wire.subscribe(topic, "other", consumer=2, initialPosition=EARLIEST)
+    wire.flow(1, 2)
+    ledger = wire.message(2).body.message_id.ledgerId
+    again = {"topic": topic, "subscription": "s", "subType": EXCLUSIVE, "consumer_id": 1, "durable": durable}
+    second = {"consumer_id": 1, "message_id": {"ledgerId": ledger, "entryId": 2}}
+    wire.ask("subscribe", **again)
+    wire.ask("seek", consumer_id=1, message_id={"ledgerId": ledger, "entryId": 1})
+    if comes == "before SUBSCRIBE":
+        wire.ask("seek", **second)
+    else:
+        wire.say("subscribe", request_id=77, **again)
+        wire.ask("seek", **second)
+        assert wire.expect("success").request_id == 77
+    wire.ask("subscribe", **again)
+    wire.flow(2)
+    assert entries(wire.messages(2)) == [2, 3]
+
+
 def test_a_seek_closes_the_consumers_and_is_answered(wire: Wire, topic: str) -> None:
     publish(wire, topic, 5)
     wire.subscribe(topic, initialPosition=EARLIEST)
@@ -494,6 +519,7 @@ def test_a_seek_closes_the_consumers_and_is_answered(wire: Wire, topic: str) -> 
     wire.flow(100)
     assert entries(wire.messages(3)) == [2, 3, 4]
     assert wire.ask("seek", "error", consumer_id=1).error == 1
+    assert wire.ask("seek", "error", consumer_id=2, message_publish_time=0).message == "Consumer not found"
     wire.ask("seek", consumer_id=1, message_id={"ledgerId": (1 << 62), "entryId": 0})
     wire.subscribe(topic)
     wire.flow(100)

@@ -39,6 +39,7 @@ from mq_shards.acceptor.protocols.pulsar.messages import Message
 from mq_shards.acceptor.protocols.pulsar.names import NON_PERSISTENT, TopicName
 from mq_shards.acceptor.protocols.pulsar.position import position_of
 from mq_shards.acceptor.protocols.pulsar.rates import NO_RATE, Rate
+from mq_shards.acceptor.protocols.pulsar.returning import Returning
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.csrc.structs import packed
 
@@ -113,6 +114,7 @@ class Consumers:
         self._liveness = liveness
         # Consumers to be told whether they are active, and when, soonest first.
         self._to_tell: deque[tuple[int, Client, Consumer]] = deque()
+        self._returning: Final = Returning()
 
     # --- SUBSCRIBE --------------------------------------------------------------------------------------------------
 
@@ -197,6 +199,7 @@ class Consumers:
             start = sought
         number = self._desk.engine.call(client.conn, "add-consumer", body.consumer_id, wish + wanted + name)
         if number == 0:
+            self._refuse_seeks(client, body.consumer_id)
             request.fail(NOT_ALLOWED, "Too many consumers or topics")
             return
         # Durable subscriptions of many topics often have one name, which is then kept once.
@@ -216,6 +219,7 @@ class Consumers:
         )  # fmt: skip
         if not asked:
             self._drop(client, consumer)
+            self._refuse_seeks(client, consumer.id)
 
     def _subscribed(self, request: Request, consumer: Consumer, start: Start, answer: Answer, may_look: bool) -> None:
         client = request.client
@@ -234,6 +238,8 @@ class Consumers:
             if consumer.kind == FAILOVER:
                 self._to_tell.append((time.monotonic_ns() + TELL_NS, client, consumer))
             self._look_for_end(client, consumer)
+            for waiting in self._returning.take(client, consumer.id):
+                self.seek(waiting)
             return
         self._drop(client, consumer)
         # The worker died, and has no consumers when it is back.
@@ -247,6 +253,7 @@ class Consumers:
                 acceptor, conn, lambda alive: self._subscribe(request, consumer.topic, start, may_look=not alive)
             )
             return
+        self._refuse_seeks(client, consumer.id)
         request.fail(*_refusal(answer.status, consumer, answer.pri))
 
     def _limit(self, client: Client, consumer: Consumer) -> None:
@@ -288,6 +295,7 @@ class Consumers:
     def close(self, request: Request) -> None:
         client, consumer = request.client, request.client.consumers.get(request.body.consumer_id)
         client.call_off(CONSUMER, request.body.consumer_id)
+        self._refuse_seeks(client, request.body.consumer_id)
         if consumer is None:
             request.succeed()
             return
@@ -309,6 +317,7 @@ class Consumers:
         consumer = client.consumers.pop(consumer_id, None)
         if consumer is not None:
             self._forget(consumer)
+            self._refuse_seeks(client, consumer_id)
 
     def forget_some(self, client: Client, most: int) -> int:
         """Forgets consumers of a client that has left, `most` at most. Returns how many."""
@@ -316,6 +325,10 @@ class Consumers:
         for _ in range(count):
             self._forget(client.consumers.popitem()[1])
         return count
+
+    def _refuse_seeks(self, client: Client, consumer_id: int) -> None:
+        for waiting in self._returning.take(client, consumer_id):
+            waiting.fail(METADATA_ERROR, "Consumer not found")
 
     def _drop(self, client: Client, consumer: Consumer) -> None:
         client.consumers.pop(consumer.id, None)
@@ -371,7 +384,11 @@ class Consumers:
     def seek(self, request: Request) -> None:
         body = request.body
         consumer = request.client.consumers.get(body.consumer_id)
-        if consumer is None or not consumer.open:
+        if consumer is not None and not consumer.open and self._returning.waits(request):
+            return
+        away = self._returning.consumer(request.client, body.consumer_id) if consumer is None else None
+        consumer = consumer if consumer is not None and consumer.open else away
+        if consumer is None:
             request.fail(METADATA_ERROR, "Consumer not found")
             return
         if consumer.topic.domain == NON_PERSISTENT:
@@ -389,10 +406,16 @@ class Consumers:
         key = consumer.topic.core, consumer.subscription
         if not consumer.durable:
             self._desk.note(request.client, request.client.sought, key, start)
+            if not consumer.open:  # its subscription has gone with it
+                self._returning.left(request.client, consumer)
+                request.succeed()
+                return
 
         def sought(answer: Answer) -> None:
             died = answer.status == engine.FAILED
             if answer.status == engine.OK or (died and not consumer.durable):
+                if request.client.consumers.get(consumer.id) in (None, consumer):
+                    self._returning.left(request.client, consumer)
                 request.succeed()
             elif died and request.may_try_again():
                 ask()
