@@ -38,16 +38,13 @@ def main() -> int:
         if not data:
             return 0
         request = json.loads(data)
-        between = os.fork()
-        if between == 0:
-            begun = os.fork()
-            if begun == 0:
-                begin(request, fds)
-            # Then this one ends, and the test's process, which has asked to be given orphans, is the parent.
-            asked.send(str(begun).encode())
-            os._exit(0)
-        os.waitpid(between, 0)
-        asked.send(b"over")
+        if "ended" in request:
+            asked.send(str(status_of(request["ended"])).encode())
+            continue
+        begun = os.fork()
+        if begun == 0:
+            begin(request, fds)
+        asked.send(str(begun).encode())
         for fd in fds:
             os.close(fd)
 
@@ -60,6 +57,12 @@ def load() -> None:
             name = ".".join(("mq_shards", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
+
+
+def status_of(pid: int) -> int | None:
+    """Of a process that was begun here. None: it runs. Until it is asked for, its number is no other's."""
+    ended, status = os.waitpid(pid, os.WNOHANG)
+    return os.waitstatus_to_exitcode(status) if ended else None
 
 
 def received(asked: socket.socket) -> tuple[bytes, list[int]]:

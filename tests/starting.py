@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import array
 import atexit
-import contextlib
-import ctypes
 import json
 import os
 import select
@@ -15,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
@@ -26,26 +24,26 @@ COMMAND = (sys.executable, "-m", MODULE)
 NOTHING: Mapping[str, str] = {}
 # What the interpreter and the libraries look at when they start begins so.
 EARLY = ("LD_", "LC_", "LANG", "PYTHON", "MALLOC_", "TZ")
-PR_SET_CHILD_SUBREAPER = 36
-libc = ctypes.CDLL(None)
 
 
 class Forked:
-    """A child process that another one has forked for us; like a subprocess.Popen."""
+    """A process that another one has forked for us, and is the parent of; like a subprocess.Popen."""
 
-    def __init__(self, pid: int, arguments: Sequence[str]) -> None:
+    def __init__(self, parent: Loaded, pid: int, arguments: Sequence[str]) -> None:
+        self._parent = parent
         self.pid = pid
         self.args = list(arguments)
         self.returncode: int | None = None
         self._pidfd = os.pidfd_open(pid)
+        self._asking = threading.Lock()  # its parent can say once how it ended
 
     def poll(self) -> int | None:
-        if self.returncode is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                os.close(self._pidfd)
-                self.returncode = os.waitstatus_to_exitcode(status)
-        return self.returncode
+        with self._asking:
+            if self.returncode is None:
+                self.returncode = self._parent.status_of(self.pid)
+                if self.returncode is not None:
+                    os.close(self._pidfd)
+            return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
         if self.returncode is None:
@@ -97,26 +95,24 @@ class Loaded:
         """Runs `main` of the module. `more`: of its environment."""
         request = {"module": module, "arguments": [str(word) for word in arguments], "environment": dict(more)}
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", streams))]
-        with self._lock, given_orphans():
+        return Forked(self, int(self._answer(request, rights)), arguments)
+
+    def status_of(self, pid: int) -> int | None:
+        """None: it runs."""
+        status = self._answer({"ended": pid})
+        return None if status == "None" else int(status)
+
+    def _answer(self, request: Mapping[str, object], rights: Sequence[tuple[int, int, array.array[int]]] = ()) -> str:
+        with self._lock:
             self._asked.sendmsg([json.dumps(request).encode()], rights)
-            pid, over = self._asked.recv(64), self._asked.recv(64)
-        if not over:
+            answer = self._asked.recv(64)
+        if not answer:
             raise RuntimeError("the process that brokers are forked from has ended")
-        return Forked(int(pid), arguments)
+        return answer.decode()
 
     def close(self) -> None:
         self._asked.close()
         self._process.wait()
-
-
-@contextlib.contextmanager
-def given_orphans() -> Iterator[None]:
-    """The kernel gives a process whose parent has ended to the nearest ancestor that has asked for it."""
-    libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    try:
-        yield
-    finally:
-        libc.prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
 
 
 def inherited(environment: Mapping[str, str]) -> dict[str, str]:
