@@ -39,9 +39,16 @@ def secure_context(settings: Mapping[str, Any], cert: str = "", key: str = "") -
         files = f"--listen: cert={cert}, key={key}" if own else f"tls.cert {cert}, tls.key {key}"
         raise ValueError(f"{files}: {why_unusable(error)}") from None
     if settings["client-ca"]:
-        context.verify_mode = ssl.CERT_REQUIRED
+        demand_certificates(context)
         load_authorities(context, settings["client-ca"], f"tls.client-ca {settings['client-ca']}")
     return context
+
+
+def demand_certificates(context: ssl.SSLContext) -> None:
+    """Each client must show a certificate, each time: a session of TLS 1.3 that is resumed would not show whether the
+    certificate is still good. For TLS 1.2 see VerifyingTls."""
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.num_tickets = 0
 
 
 def load_certificate(context: ssl.SSLContext, cert: str, key: str) -> None:

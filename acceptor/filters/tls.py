@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import ssl
+import time
 from _ssl import ENCODING_DER as DER
 from typing import Any, Final, Protocol
 
@@ -83,6 +84,7 @@ class VerifyingTls:
         self._object = context.wrap_bio(
             self._in, self._out, server_side=server_hostname is None, server_hostname=server_hostname
         )
+        self._checks_time = server_hostname is None and context.verify_mode != ssl.CERT_NONE
         self._ended = False
         self._pending = False
 
@@ -94,7 +96,14 @@ class VerifyingTls:
             return False
         except ssl.SSLError as error:
             raise FilterError(f"tls: {error.reason or error}") from None
+        # OpenSSL does not look at the certificate of a session that is resumed.
+        if self._checks_time and self._object.session_reused and self._is_over():
+            raise FilterError("tls: the certificate of the resumed session has expired")
         return True
+
+    def _is_over(self) -> bool:
+        until = self.certificate_fields.get("notAfter")
+        return until is not None and ssl.cert_time_to_seconds(until) < time.time()
 
     def decode(self, data: bytes) -> bytes:
         self._in.write(data)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import hashlib
 import json
 import socket
@@ -19,10 +20,11 @@ import nats
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from mq_shards.acceptor.protocols.nats.peer_certs import peer_cert, subject_of
 
 from tests.nats.servers import NatsServer, nats_server, running, settings_of
-from tests.nsq.certificates import CLIENT_NAME, Certificates, make
+from tests.nsq.certificates import CLIENT_NAME, Certificates, make, sign, write
 from tests.servers import free_port
 
 CONNECT = b'CONNECT {"verbose":false,"pedantic":false,"lang":"raw","protocol":1}\r\n'
@@ -177,6 +179,37 @@ def test_clients_may_have_to_show_a_certificate(verifying: NatsServer, certifica
         raw.pings()
     assert is_refused(verifying, certificates.context())
     assert is_refused(verifying, certificates.context(certificates.stranger))
+
+
+def test_a_session_does_not_outlive_the_certificate(
+    verifying: NatsServer, certificates: Certificates, tmp_path: Path
+) -> None:
+    """Who comes back resumes the session of before, where the server lets him, and shows no certificate again."""
+    authority = x509.load_pem_x509_certificate(certificates.authority.read_bytes())
+    by = serialization.load_pem_private_key(certificates.authority.with_suffix(".key").read_bytes(), None)
+    ends = datetime.datetime.now(datetime.UTC).replace(microsecond=0) + datetime.timedelta(seconds=4)
+    key = ec.generate_private_key(ec.SECP256R1())
+    assert isinstance(by, ec.EllipticCurvePrivateKey)
+    pair = write(tmp_path, "soon", sign("soon", key, authority, by, ends), key)
+    versions = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
+    contexts = [certificates.context(pair, most=version) for version in versions]
+    sessions = [_session(verifying.port, context, None)[1] for context in contexts]
+    for context, session in zip(contexts, sessions, strict=True):
+        assert _session(verifying.port, context, session)[0]
+    time.sleep(max(0.0, ends.timestamp() + 1.1 - time.time()))
+    for context, session in zip(contexts, sessions, strict=True):
+        assert not _session(verifying.port, context, session)[0]
+
+
+def _session(port: int, context: ssl.SSLContext, before: ssl.SSLSession | None) -> tuple[bool, ssl.SSLSession | None]:
+    """Whether the server answers, and the session."""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as plain, suppress(ssl.SSLError, ConnectionError):
+        while plain.recv(1) != b"\n":
+            pass
+        with context.wrap_socket(plain, server_hostname="localhost", session=before) as sock:
+            sock.sendall(CONNECT + b"PING\r\n")
+            return sock.recv(100).startswith(b"PONG"), sock.session
+    return False, None
 
 
 def test_encryption_may_be_left_to_the_client(optional: NatsServer, certificates: Certificates) -> None:

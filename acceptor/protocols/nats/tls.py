@@ -15,7 +15,7 @@ from typing import Any, Final
 from mq_shards.acceptor import certificate_times
 from mq_shards.acceptor.filters.tls import CIPHER_NAMES, VerifyingTls
 from mq_shards.acceptor.protocols.nats.tls_options import CURVES, OPTIONS, first_ns, with_defaults
-from mq_shards.acceptor.secure import load_authorities, load_certificate, why_unusable
+from mq_shards.acceptor.secure import demand_certificates, load_authorities, load_certificate, why_unusable
 
 VERSIONS: Final = {"": ssl.TLSVersion.TLSv1_2, "1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 OPENSSL_NAMES: Final = {name: ours for ours, name in CIPHER_NAMES.items()}
@@ -79,7 +79,7 @@ def server_context(settings: Mapping[str, Any], prefix: str = "", *, verify: boo
     _choose(context, settings, prefix)
     _show(context, settings, prefix)
     if verify or (verify is None and (settings[f"{prefix}tls-verify"] or settings[f"{prefix}tls-verify-and-map"])):
-        context.verify_mode = ssl.CERT_REQUIRED
+        demand_certificates(context)
         _trust(context, settings, prefix, ssl.Purpose.CLIENT_AUTH)
     return context
 

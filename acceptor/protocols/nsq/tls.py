@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from mq_shards.acceptor import named_files
 from mq_shards.acceptor.filters.tls import TlsFactory, UnverifyingTls, VerifyingTls, reason
-from mq_shards.acceptor.secure import load_authorities, load_certificate, why_unusable
+from mq_shards.acceptor.secure import demand_certificates, load_authorities, load_certificate, why_unusable
 
 REQUIRE: Final = "require"
 REQUIRE_VERIFY: Final = "require-verify"
@@ -82,7 +82,7 @@ def server_context(settings: Settings) -> ssl.SSLContext:
     except (ssl.SSLError, OSError, ValueError) as error:
         raise ValueError(_not_loaded(settings, error)) from None
     if settings["tls-client-auth-policy"] == REQUIRE_VERIFY:
-        context.verify_mode = ssl.CERT_REQUIRED
+        demand_certificates(context)
         _trust(context, settings, ssl.Purpose.CLIENT_AUTH)
     return context
 

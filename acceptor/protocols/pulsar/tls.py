@@ -18,7 +18,7 @@ def context_of(settings: Mapping[str, Any]) -> ssl.SSLContext | None:
         raise ValueError("pulsar.tls-cert-file and pulsar.tls-key-file go together")
     import ssl  # slow to load, and most brokers have no certificate
 
-    from mq_shards.acceptor.secure import load_authorities, load_certificate, why_unusable
+    from mq_shards.acceptor.secure import demand_certificates, load_authorities, load_certificate, why_unusable
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION
@@ -28,7 +28,7 @@ def context_of(settings: Mapping[str, Any]) -> ssl.SSLContext | None:
         why = why_unusable(error)
         raise ValueError(f"pulsar.tls-cert-file {files[0]}, pulsar.tls-key-file {files[1]}: {why}") from None
     if files[2]:
-        context.verify_mode = ssl.CERT_REQUIRED
+        demand_certificates(context)
         load_authorities(context, files[2], f"pulsar.tls-trust-certs-file {files[2]}")
     return context
 
