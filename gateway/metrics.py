@@ -89,7 +89,7 @@ class Metrics:
     async def scrape(self, more: More | None = None) -> Answer:
         """Makes the answer. `more`: makes further figures of the topics, under a protocol's own names."""
         async with self._one_at_a_time:
-            topics = await self._topics()
+            topics = await self.topics()
             beside = await more(topics) if more is not None and topics is not None else []
             totals = self._engine.totals()
             up = [worker not in self._broker.workers.missing for worker in range(self._engine.workers)]
@@ -113,7 +113,7 @@ class Metrics:
         )
         return {worker: of for worker, of in zip(asked, found, strict=True) if not isinstance(of, BaseException)}
 
-    async def _topics(self) -> list[Topic] | None:
+    async def topics(self) -> list[Topic] | None:
         """None when a worker is gone or does not answer: then the other figures are all the more wanted."""
         if self._broker.workers.missing:
             return None

@@ -139,6 +139,7 @@ def _add_ranges(found: Json, clients: list[Json]) -> None:
     """Adds ranges of slots. With AUTO_SPLIT only a consumer that is alone shows one; a real broker has no slot 0."""
     sticky = any(client.get("ranges") for client in clients)
     found["keySharedMode"] = "STICKY" if sticky else "AUTO_SPLIT"
+    found["allowOutOfOrderDelivery"] = any(client.get("any_order") for client in clients)
     for one, client in zip(found["consumers"], clients, strict=True):
         alone = [[1, KEY_SLOTS - 1]] if len(clients) == 1 else []
         one["keyHashRangeArrays"] = client.get("ranges") or alone

@@ -106,7 +106,7 @@ ROUTES: Routes = {
     "/admin/v2/bookies/racks-info": {"GET": _empty({})},
     "/admin/v2/bookies/racks-info/{bookie}": {"GET": _NO_RACK, "POST": _CANNOT_RACK, "DELETE": _NO_RACK},
     "/admin/v3/transactions/transactionCoordinator/replicas": {"POST": _CANNOT_GROW},
-    **{f"/admin/v2/broker-stats/{what}": {"GET": _NO_REPORT} for what in ("topics", "metrics", "load-report")},
+    **{f"/admin/v2/broker-stats/{what}": {"GET": _NO_REPORT} for what in ("metrics", "load-report")},
     "/admin/v2/brokers/internal-configuration": {"GET": _missing("this broker has no metadata store and no bookies")},
     "/admin/v2/broker-stats/broker-resource-availability/{tenant}/{namespace}": {"GET": _CANNOT_TELL},
     "/admin/v2/broker-stats/bookieops": {"GET": _empty({})},

@@ -22,6 +22,7 @@ from mq_shards.gateway.pulsar.core import Core
 from mq_shards.gateway.pulsar.http import PulsarHttp
 from mq_shards.gateway.pulsar.http_access import Access
 from mq_shards.gateway.pulsar.http_all import HttpAll
+from mq_shards.gateway.pulsar.http_broker_stats import HttpBrokerStats
 from mq_shards.gateway.pulsar.http_messages import HttpMessages
 from mq_shards.gateway.pulsar.http_namespaces import HttpNamespaces
 from mq_shards.gateway.pulsar.http_schemas import HttpSchemas
@@ -83,6 +84,7 @@ class PulsarService:
             **HttpSubscriptions(control, stats).routes,
             **HttpMessages(control, stats).routes,
             **HttpAll(control, stats).routes,
+            **HttpBrokerStats(stats, metrics.topics, metrics.most_topics).routes,
             **http_none.ROUTES,
         }
         self._access = Access(Credentials.of(settings), roles, urls.broker_id)

@@ -112,11 +112,12 @@ class Stats:
 
     # --- stats ------------------------------------------------------------------------------------------------------
 
-    async def topic(self, name: TopicName, *, earliest: bool = False) -> Json:
+    async def topic(self, name: TopicName, *, earliest: bool = False, connected: Connected | None = None) -> Json:
         """Stats of a topic that is not partitioned, or of a partition. `earliest`: adds the publish time of the oldest
-        message in each backlog, which has to be read."""
+        message in each backlog, which has to be read. `connected`: its clients, if they are known."""
         figures = await self._figures(name)
-        connected = (await self._control.clients.of([str(name)]))[str(name)]
+        if connected is None:
+            connected = (await self.clients([name]))[str(name)]
         found: Json = {**_TOPIC, "ownerBroker": self._broker_id}
         policies = self._control.policies_of(name)
         if policies.get("deduplicationEnabled"):
@@ -155,6 +156,9 @@ class Stats:
                 await self._add_earliest(name, found)
         found["bytesOutCounter"] = sum(one.get("bytes", 0) for one in connected.consumers)
         return found
+
+    async def clients(self, names: Sequence[TopicName]) -> dict[str, Connected]:
+        return await self._control.clients.of([str(name) for name in names])
 
     async def partitioned(self, name: TopicName, *, per_partition: bool) -> Json:
         parts = {str(part): await self.topic(part) for part in self._control.parts(name)}

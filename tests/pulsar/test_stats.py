@@ -116,6 +116,9 @@ def test_ranges_and_who_is_active_are_told(server: PulsarServer, topic: str) -> 
             wire.subscribe(topic, "first", 2, number, consumer_name=f"c{number}")
         found = stats_of(server, topic)["subscriptions"]
         assert found["keys"]["keySharedMode"] == "STICKY"
+        assert not found["keys"]["allowOutOfOrderDelivery"]
+        wire.subscribe(topic, "any", 3, 5, keySharedMeta={"keySharedMode": 0, "allowOutOfOrderDelivery": True})
+        assert stats_of(server, topic)["subscriptions"]["any"]["allowOutOfOrderDelivery"]
         ranges_of = {one["consumerName"]: one["keyHashRangeArrays"] for one in found["keys"]["consumers"]}
         assert ranges_of == {"c1": [[0, 1000]], "c2": [[1001, 65535]]}
 
@@ -189,3 +192,22 @@ def test_of_a_batch_each_message_is_counted_and_of_an_entry_all_its_bytes(
     if domain == "persistent":
         assert inside["totalSize"] == inside["currentLedgerSize"] == inside["ledgers"][0]["size"] == sizes
         assert found["storageSize"] == found["backlogSize"] == sizes
+
+
+def test_the_figures_of_all_topics_can_be_asked_for_at_once(server: PulsarServer, topic: str) -> None:
+    with Wire(server.port).connect() as wire:
+        wire.producer(topic)
+        wire.subscribe(topic, "s", 1)
+        wire.send(b"one")
+        wire.expect("send_receipt")
+        found = request(server.http, "", "", "GET", "broker-stats/topics")["json"]
+    whole = f"persistent://public/default/{topic}"
+    bundle = next(of for of in found["public/default"].values() if whole in of.get("persistent", {}))
+    one = bundle["persistent"][whole]
+    assert (one["msgInCount"], one["producerCount"], len(one["publishers"])) == (1, 1, 1)
+    assert (one["subscriptions"]["s"]["msgBacklog"], one["subscriptions"]["s"]["type"]) == (1, "Shared")
+    assert set(one) == {
+        "publishers", "replication", "subscriptions", "producerCount", "averageMsgSize", "msgRateIn", "msgRateOut",
+        "msgInCount", "bytesInCount", "msgOutCount", "bytesOutCount", "msgThroughputIn", "msgThroughputOut",
+        "storageSize", "backlogSize", "pendingAddEntriesCount", "filteredEntriesCount",
+    }, "as a real 4.0.7 has them"  # fmt: skip

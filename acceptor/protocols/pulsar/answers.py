@@ -119,7 +119,7 @@ class Answers:
             "per_entry": messages / entries if entries else 1,
             "flowed_ms": flowed_ms, "consumed_ms": consumed_ms, "acked_ms": acked_ms, "active": active == ACTIVE,
             "metadata": consumer.metadata, "ranges": consumer.ranges, "conn": client.conn, "number": consumer.number,
-            "properties": consumer.properties,
+            "properties": consumer.properties, "any_order": consumer.any_order,
             "id": consumer.id, "name": consumer.name, "subscription": consumer.subscription,
             "type": KINDS[consumer.kind], "durable": consumer.durable, "messages": messages, "bytes": count,
             "permits": permits_of(permits), **self._client_fields(client),

@@ -139,6 +139,7 @@ class Consumer:
     open: bool = False
     takes_any: bool = False  # it accepts whatever schema the topic has
     compacted: bool = False  # it reads the compacted view
+    any_order: bool = False  # it would take the messages of a key in any order
     rates: tuple[Rate, Rate] = (NO_RATE, NO_RATE)
     metadata: Mapping[str, str] = field(default_factory=lambda: NO_METADATA)
     properties: Mapping[str, str] = field(default_factory=lambda: NO_METADATA)  # of a subscription that is not durable

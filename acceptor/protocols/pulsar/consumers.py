@@ -208,6 +208,7 @@ class Consumers:
             body.consumer_id, number, topic, subscription, body.subType, body.consumer_name, body.durable
         )
         consumer.compacted = body.read_compacted
+        consumer.any_order = body.keySharedMeta.allowOutOfOrderDelivery
         consumer.metadata, consumer.properties, consumer.ranges = metadata, properties, ranges
         self._desk.keep(consumer, kept_bytes)
         consumer.takes_any = body.schema.type == TAKES_ANY
