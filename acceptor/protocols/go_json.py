@@ -2,12 +2,15 @@
 
 A key matches a field in any case. Unknown keys are ignored, and of several for one field the last counts, but each must
 have the type of the field. null leaves a field as it is. A value of another type is an error; a number with a point
-or an exponent is not a whole number. Bytes that are not UTF-8 are replaced.
+or an exponent is not a whole number, and may be one that no float can hold. Bytes that are not UTF-8 and halves of
+surrogate pairs are replaced.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -34,12 +37,35 @@ class _Pairs(dict[str, Any]):
         self.pairs = pairs
 
 
+_TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*+"|-?+[0-9]++(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]++)?+', re.DOTALL)
+_ESCAPES: Final = re.compile(
+    r"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|(\\.)", re.DOTALL
+)
+_FRACTION: Final = "0.5"  # any number that is not whole
+
+
+def _representable(text: str) -> str:
+    """JSON with other values for those that Go reads and orjson does not."""
+
+    def token(found: re.Match[str]) -> str:
+        one = found[0]
+        if one.startswith('"'):
+            return _ESCAPES.sub(lambda escape: "\\ufffd" if escape[2] else escape[0], one)
+        return _FRACTION if math.isinf(float(one)) else one
+
+    return _TOKENS.sub(token, text)
+
+
 def loads(body: bytes) -> object:
     text = body.decode("utf-8", "replace")
     try:
         found = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise DecodeError(str(error)) from None
+        text = _representable(text)
+        try:
+            found = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            raise DecodeError(str(error)) from None
     # As many colons as keys: no key comes twice, as it is nearly always.
     if not isinstance(found, dict) or body.count(b":") == len(found):
         return found

@@ -57,6 +57,11 @@ SCENES: Final = (
     one("CONNECT with a list ends it without a word", b"CONNECT []\r\n"),
     one("something behind CONNECT's JSON ends it without a word", b'CONNECT {"verbose":false} x\r\n'),
     one("CONNECT needs no blank", b'CONNECT{"verbose":false}\r\nPING\r\n'),
+    one("a number that no float can hold", b'CONNECT {"x":[-1e400],"verbose":false}\r\nPING\r\n'),
+    one("... and is no protocol", b'CONNECT {"verbose":false,"protocol":1e400}\r\nPING\r\n'),
+    one("halves of surrogate pairs", b'CONNECT {"\\ud800":"\\udc00\\ud83d","verbose":false}\r\nPING\r\n'),
+    one("... in a name", b'CONNECT {"name":"\\ud83d\\ude00\\ud83d","verbose":false}\r\nPING\r\n'),
+    one("... of which one backslash is none", b'CONNECT {"\\\\ud800":"\\ud","verbose":false}\r\nPING\r\n'),
     one("a negative protocol", b'CONNECT {"verbose":false,"protocol":-1}\r\n'),
     one("who nobody asks for may say who it is", b'CONNECT {"verbose":false,"user":"u","pass":"p","auth_token":"t"}\r\n'
         b"PING\r\n"),
