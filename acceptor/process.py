@@ -74,6 +74,7 @@ class AcceptorProcess:
         self._secure_contexts: SecureContexts | None = None  # None until a listener is encrypted
         self._secure: dict[int, SecureConnections] = {}  # by protocol: connections encrypted from the first byte
         self._serving = False
+        self._to_listen: list[tuple[socket.socket, int]] = []  # sockets that do not listen yet, each with its backlog
         self._stopping = False
         self._full_said_at = -FULL_SAID_S
         self._gave_way_said_at, self._gave_way = -FULL_SAID_S, 0
@@ -318,6 +319,13 @@ class AcceptorProcess:
             listener, message.get("user", ""), is_open=message.get("open", False), is_encrypted=message["secure"]
         )
 
+    def _begin_to_listen(self) -> None:
+        """Only when all is loaded: a client that gets through is served at once."""
+        for sock, backlog in self._to_listen:
+            with sock:
+                listening.begin(sock, backlog)
+        self._to_listen.clear()
+
     def _encrypt(self, number: int, protocol: Protocol, listener: int, message: Message) -> None:
         from mq_shards.acceptor.secure import SecureConnections, SecureContexts
 
@@ -360,9 +368,8 @@ class AcceptorProcess:
                     for protocol in self._protocols.values():
                         protocol.users_changed()
                 case "listen":
-                    sock = socket.socket(fileno=fds.pop())
-                    listening.begin(sock, message["backlog"])
-                    self._listen(message, sock.detach())
+                    self._to_listen.append((socket.socket(fileno=os.dup(fds[0])), message["backlog"]))
+                    self._listen(message, fds.pop())
                 case "mesh":
                     self._engine.mesh(message["acceptor"], fds[0], fds[1], fds[2])
                     log.debug("acceptor %d is attached", message["acceptor"])
@@ -387,6 +394,7 @@ class AcceptorProcess:
                 case "go":
                     for protocol in self._protocols.values():
                         protocol.serving()
+                    self._begin_to_listen()
                     self._serving = True
                     self._control.send({"did": "ready"})
                 case "stderr":

@@ -26,8 +26,10 @@ REST: Final = ""
 LINE: Final = 400
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Remarked:
+    """How often a remark was logged, how often it was left out, and the last one that was."""
+
     said: int = 0
     unsaid: int = 0
     last: str = ""

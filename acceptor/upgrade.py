@@ -33,7 +33,7 @@ Refused: TypeAlias = Callable[[int, bytes, str], None]
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Upgrade:
     """A connection's state. Without a chain nothing passes: a handshake is under way, or the connection is closing."""
 

@@ -21,7 +21,7 @@ import struct
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 SECOND_NS: Final = 1_000_000_000
 PIECE_BYTES: Final = 32 << 10
@@ -53,8 +53,7 @@ class Status(enum.IntEnum):
     TOO_LARGE = 4  # the question, or its answer
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     status: Status
     body: bytes = b""
 
@@ -76,7 +75,7 @@ class Loop(Protocol):
     def forget(self, fd: int) -> None: ...
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Asked:
     """A question of the other side, to be answered once. An answer that comes too late is dropped."""
 
@@ -90,15 +89,17 @@ class Asked:
         self._calls._answer(self, Reply(status, body))
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class _Question:
+    """A question to the other side that is not answered."""
+
     heard: Callable[[Reply], None]
     until_ns: int
     again: bool
     message: bytes | None = None  # kept while it may have to be sent (again) over the next socket
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class _Outgoing:
     """A message that is being sent, piece by piece."""
 
@@ -108,8 +109,10 @@ class _Outgoing:
     sent: int = 0
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class _Incoming:
+    """A message of which pieces have arrived."""
+
     pieces: list[bytes] = field(default_factory=list)
     size: int = 0
     is_dropped: bool = False  # its pieces are thrown away, for want of room

@@ -137,7 +137,7 @@ def _save_segments(data_dir: Path, marks: Mapping[int, Mark]) -> None:
     durable.save(data_dir / SEGMENTS, json.dumps({"version": VERSION, **said}).encode())
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ErasedSegments:
     """The segments that a worker has to get rid of. Reads the file again whenever it was replaced."""
 

@@ -25,9 +25,9 @@ MAX_TOPICS: Final = 65536  # most topics of one reader
 MAX_SEQ: Final = (1 << 63) - 1
 DIRECTORY: Final = "readers"
 RESOLUTION_NS: Final = 100_000_000  # resolution of the times of files
-_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
-_OWNER: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_FILE: Final = re.compile(rf"({_NAME.pattern})\.json")
+_NAME: Final = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}"
+_OWNER: Final = r"[A-Za-z0-9_-]{1,64}"
+_FILE: Final = rf"({_NAME})\.json"
 
 
 class ReadersError(Exception):
@@ -43,7 +43,7 @@ class Reader(NamedTuple):
 
 
 def check_name(name: str) -> None:
-    if _NAME.fullmatch(name) is None:
+    if re.fullmatch(_NAME, name) is None:
         raise ReadersError("a reader's name has 1 to 128 letters, digits, _ - and . but no . first")
 
 
@@ -57,7 +57,7 @@ def decode_topics(found: object) -> dict[str, int]:
 
 
 def check_owner(owner: str) -> None:
-    if owner and _OWNER.fullmatch(owner) is None:
+    if owner and re.fullmatch(_OWNER, owner) is None:
         raise ReadersError("an owner has 1 to 64 letters, digits, _ and -")
 
 
@@ -115,13 +115,13 @@ def exist(data_dir: Path) -> bool:
 
 def _names(data_dir: Path) -> list[str]:
     try:
-        found = [_FILE.fullmatch(path.name) for path in (data_dir / DIRECTORY).iterdir()]
+        found = [re.fullmatch(_FILE, path.name) for path in (data_dir / DIRECTORY).iterdir()]
     except FileNotFoundError:
         return []
     return sorted(match[1] for match in found if match)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Unread:
     """By topic, the first seq that some reader has not read: a worker must keep it and all later ones. Reads the files
     again when the directory has changed."""

@@ -8,8 +8,10 @@ from mq_shards.shards.store import SegmentStore
 from mq_shards.shards.unread import UnreadSegments
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class ShardFiles:
+    """A shard's files, and what is being done with them."""
+
     store: SegmentStore
     sealed_at: dict[int, float] = field(default_factory=dict)
     # Whether `create` failed last time: reported once, not at every try.

@@ -25,7 +25,7 @@ class Found(NamedTuple):
     log_began_ns: int = 0  # the same in all segments of a log; 0: the header does not tell
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Stock:
     """What has to be done, in this order."""
 

@@ -86,7 +86,7 @@ def _ends_head(fd: int, segment: int, offset: int) -> bool:
     return bool(crc == record.crc)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class UnreadSegments:
     """Which segments of a shard hold messages that some reader has not read. Remembers heads."""
 

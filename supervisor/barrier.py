@@ -27,8 +27,10 @@ WAIT_S: Final = HOLD_S / 2  # a late worker is found out before the workers that
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Moment:
+    """A backup's moment: from the question until all workers are released."""
+
     number: int
     client: Control
     until: float

@@ -15,8 +15,10 @@ from typing import Final
 FIRST_FD: Final = 3
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Inherited:
+    """A socket that the service manager has handed over."""
+
     name: str
     sock: socket.socket
     taken: bool = False

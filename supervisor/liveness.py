@@ -21,8 +21,10 @@ LATE_S: Final = 1.0  # a look() later than this means that the supervisor itself
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Asked:
+    """A ping that was sent to a process."""
+
     pid: int
     at: float
     answered: bool = False

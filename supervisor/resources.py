@@ -32,8 +32,10 @@ class StartError(Exception):
     """One line for the operator: why the broker cannot run."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Resources:
+    """What the broker owns before it has a process."""
+
     listeners: list[Listener]
     data_dir: str | None  # None: messages are kept in memory only
     shards: int

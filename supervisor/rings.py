@@ -11,7 +11,7 @@ from mq_shards import ringbuf
 from mq_shards.supervisor.child import Child
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Link:
     """The pair of rings between an acceptor and a worker."""
 

@@ -15,8 +15,10 @@ from mq_shards.ringbuf.control import Message
 from mq_shards.supervisor.child import Child
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Said:
+    """What one acceptor has said, until the others have obeyed."""
+
     by: Child
     message: Message
     waits_for: list[Child] = field(default_factory=list)

@@ -119,6 +119,7 @@ class Supervisor:
                 self._prepare(stack)
                 self._notifier.status("recovering")
                 preload(self._processes.all, self._spoken())
+                gc.freeze()  # what is loaded stays: to look through it once costs as much as a fork
                 gc.enable()
                 for worker in self._processes.workers:
                     self._starter.start(worker, self._options)

@@ -4,13 +4,12 @@ guess slow. A token is 256 random bits, which nobody guesses, and comes with eve
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 TOKEN_BYTES: Final = 32
 TOKEN_PREFIX: Final = "mqs_"  # so that a leaked token is recognized as one
-HASHED_TOKEN: Final = re.compile(r"sha256:[0-9a-f]{64}")
-HASHED_PASSWORD: Final = re.compile(r"\$2[abxy]\$(?:0[4-9]|[12][0-9]|3[01])\$[./A-Za-z0-9]{53}")
+HASHED_TOKEN: Final = r"sha256:[0-9a-f]{64}"
+HASHED_PASSWORD: Final = r"\$2[abxy]\$(?:0[4-9]|[12][0-9]|3[01])\$[./A-Za-z0-9]{53}"
 ROUNDS: Final = 12
 PASSWORD_BYTES: Final = 72  # bcrypt reads no more
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mq_shards.acceptor import named_files
 from mq_shards.acceptor.access.hashes import HASHED_PASSWORD, HASHED_TOKEN
@@ -23,11 +22,11 @@ MAX_USERS: Final = 10_000
 MAX_GROUPS: Final = 1000
 MAX_ENTRIES: Final = 1000  # in one list
 MAX_PATTERN: Final = 512  # characters
-NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,63}")
+NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,63}"
 NAME_FORM: Final = "has 1 to 64 letters, digits, _ . @ + and -, and begins with a letter, digit or _"
 PROOFS: Final = ("password", "tokens", "certificates")
 
-_HEADER: Final = re.compile(r"\s*\[([^\[\]]+)\]\s*(?:#.*)?")
+_HEADER: Final = r"\s*\[([^\[\]]+)\]\s*(?:#.*)?"
 
 
 class _WrongError(Exception):
@@ -37,8 +36,7 @@ class _WrongError(Exception):
         self.key = key
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
+class _Table(NamedTuple):
     """A table of the file, with its full name there."""
 
     name: str
@@ -127,7 +125,7 @@ def _tables(content: Mapping[str, Any], kind: str, most: int) -> list[_Table]:
     for name, one in tables.items():
         if not isinstance(one, dict):
             raise _WrongError(kind, name, f"{name} is not a table, write [{kind}.{name}]")
-        if NAME.fullmatch(name) is None:
+        if re.fullmatch(NAME, name) is None:
             raise _WrongError(f"{kind}.{name}", "", f"{shown(name)} is no name: it {NAME_FORM}")
     return [_Table(f"{kind}.{name}", one) for name, one in tables.items()]
 
@@ -135,9 +133,9 @@ def _tables(content: Mapping[str, Any], kind: str, most: int) -> list[_Table]:
 def _user(table: _Table, groups: Mapping[str, _Table]) -> User:
     table.only(*PROOFS, "groups", *RIGHTS)
     password, tokens = table.text("password"), table.texts("tokens")
-    if password and HASHED_PASSWORD.fullmatch(password) is None:
+    if password and re.fullmatch(HASHED_PASSWORD, password) is None:
         raise table.wrong("password", "password is not hashed: mq-shards password makes what stands here")
-    if not all(HASHED_TOKEN.fullmatch(token) for token in tokens):
+    if not all(re.fullmatch(HASHED_TOKEN, token) for token in tokens):
         raise table.wrong("tokens", "a token is not hashed: mq-shards token makes what stands here")
     named = table.texts("groups")
     for name in named:
@@ -166,7 +164,7 @@ def _line_of(lines: list[str], table: str, key: str) -> int:
     at_table = 0
     is_set = re.compile(rf"\s*[\"']?{re.escape(key or table)}[\"']?\s*=")
     for number, line in enumerate(lines, 1):
-        header = _HEADER.fullmatch(line)
+        header = re.fullmatch(_HEADER, line)
         if header is not None:
             inside = ".".join(part.strip().strip("\"'") for part in header[1].split("."))
             if inside == table and not at_table:

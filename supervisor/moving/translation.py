@@ -16,8 +16,10 @@ IMPORTED: Final = "imported.json"  # in a data directory that an import has made
 ANY_ADDRESS: Final = "0.0.0.0"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Translation:
+    """Another server's command line as one of ours."""
+
     arguments: list[str] = field(default_factory=list)  # the command line of mq-shards
     notes: list[str] = field(default_factory=list)  # what differs from the other server, one line each
     said: str | None = None  # text to print instead of a start; None: start

@@ -166,7 +166,7 @@ def _is_said_well(said: Mapping[str, str], query: str, *, takes_files: bool) -> 
         said.keys() <= known
         and len(said) == len(query.split("&") if said else ())
         and ("both" not in said or "both" in query.split("&"))
-        and ("user" not in said or NAME.fullmatch(said["user"]) is not None)
+        and ("user" not in said or re.fullmatch(NAME, said["user"]) is not None)
         and bool(said.get("cert")) == bool(said.get("key")) == ("cert" in said) == ("key" in said)
     )
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -14,7 +17,10 @@ from mq_shards.acceptor.access.access import Access
 from mq_shards.acceptor.engine import COMMAND, Upcall
 from mq_shards.acceptor.process import AcceptorProcess
 from mq_shards.acceptor.watched import Watched
+from mq_shards.ringbuf import board, listening
 from mq_shards.ringbuf.calls import SECOND_NS, Calls
+from mq_shards.ringbuf.control import Control
+from mq_shards.supervisor.options.options import default_settings
 
 
 class SlowEngine:
@@ -112,3 +118,41 @@ def test_the_engine_runs_between_commands_that_take_long_and_none_is_lost() -> N
     lefts = [left for _, left in engine.runs]
     assert all(before - after <= most for before, after in pairwise(lefts)), lefts
     assert all(wait == 0 for wait, left in engine.runs if 0 < left < 100), "it does not wait while something is left"
+
+
+@pytest.fixture
+def acceptor() -> Iterator[Control]:
+    """A process's main function, in a thread, without workers; its "start" has been sent."""
+    ours, theirs = Control.pair()
+    thread = threading.Thread(target=process.main, args=(theirs,), daemon=True)
+    thread.start()
+    fds = board.create(), os.eventfd(0, os.EFD_NONBLOCK)
+    of_broker = {"started_wall_ns": 1, "instance": "0" * 16, "settings": default_settings(), "gateway": False}
+    ours.send({"do": "start", "index": 0, "workers": 1, "acceptors": 1, "shards": 1, **of_broker}, fds)
+    for fd in fds:
+        os.close(fd)
+    yield ours
+    ours.send({"do": "stop"})
+    thread.join(60)
+    ours.close()
+    theirs.close()
+    assert not thread.is_alive()
+
+
+def test_a_port_listens_only_when_the_process_serves(acceptor: Control) -> None:
+    """Otherwise clients would get through, and wait while the modules and certificates of other ports are loaded."""
+    with socket.socket() as sock:
+        listening.hold(sock, ("127.0.0.1", 0))
+        sock.setblocking(False)
+        host, port = sock.getsockname()
+        listen = {"protocol": "nats", "scheme": "nats", "secure": False, "host": host, "port": port, "backlog": 16}
+        acceptor.send({"do": "listen", **listen}, [sock.fileno()])
+        acceptor.send({"do": "ping"})
+        assert acceptor.receive()[0] == {"did": "pong"}  # so the message before has been handled
+        assert not sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        acceptor.send({"do": "go"})
+        assert acceptor.receive()[0] == {"did": "ready"}
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        with socket.create_connection((host, port)) as client:
+            client.settimeout(60)
+            assert client.recv(5) == b"INFO "

@@ -51,7 +51,7 @@ RIGHTS_TO_TUBE: Final = {b"w": CONSUME, b"R": READ, b"M": MANAGE}
 RIGHTS_TO_JOB: Final = {b"j": CONSUME, b"r": READ, b"m": MANAGE}
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Pending:
     """A command that waits for workers."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from mq_shards.acceptor.protocols.nats import jwt as nats_jwt
@@ -118,7 +117,7 @@ def _user_of(token: Token, account: Account | None, client: Client) -> User:
         raise JwtError(f"there is no account {token.issuer_account}")
     found = user_of(token, account)
     # The limits in such a JWT are ignored, as by nats-server.
-    found = replace(found, limits=AccountLimits(), issuer=token.issuer, issued_s=token.issued_s, bearer=False)
+    found = found._replace(limits=AccountLimits(), issuer=token.issuer, issued_s=token.issued_s, bearer=False)
     return _let_in(found, token, account.signing_keys[token.issuer] or token.nats, client)
 
 
@@ -135,8 +134,8 @@ def _let_in(found: User, token: Token, said: Mapping[str, Any], client: Client) 
     types = connection_types_of(said)
     if types and client.connection_type not in types:
         raise JwtError("Connection type not allowed")
-    return replace(
-        found, name=token.name, nkey="" if token.name else token.subject, connection_types=types,
+    return found._replace(
+        name=token.name, nkey="" if token.name else token.subject, connection_types=types,
         until_s=token.user_end_s(now_s, for_s), is_called_out=True,
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ import itertools
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, Self
 
 import orjson
 from mq_shards.acceptor.access.rights import Login
@@ -58,8 +58,7 @@ def client_ids(acceptor: int) -> Iterator[int]:
     return (number << 6 | acceptor for number in itertools.count(1))
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(NamedTuple):
     """The server's identity, the same at all acceptors of a broker: to clients they are one server."""
 
     server_id: str
@@ -117,7 +116,7 @@ def describe(engine: Engine, protocol: int, row: Mapping[str, Any]) -> None:
     engine.configure(protocol, "described", 0, go_json(row).removesuffix(b"}"))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Client:
     """What Python keeps of a connection."""
 

@@ -8,7 +8,7 @@ imports that it has passed (nats_journey.c).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 # Accounts in a chain of imports, at most; a message passes no more either. (nats-server: 1,024.)
 LONGEST_CHAIN: Final = 64
@@ -39,8 +39,7 @@ def covers(outer: str, inner: str) -> bool:
     return len(wide) == len(narrow)
 
 
-@dataclass(frozen=True, slots=True)
-class Import:
+class Import(NamedTuple):
     account: str  # the exporter
     subject: str  # in the exporter
     to: str  # in the importer
@@ -50,7 +49,7 @@ class Import:
         return (self.subject, self.to) if kind == "service" else (self.to, self.to)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Imports:
     """All imports of one kind, service or stream, that have been accepted."""
 

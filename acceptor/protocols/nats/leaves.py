@@ -18,7 +18,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -555,7 +555,7 @@ def _across(permissions: Permissions, said: Mapping[str, Any]) -> Permissions:
     publish, subscribe = permissions.publish, permissions.subscribe
     deny = (*subscribe.deny, *JETSTREAM, *said.get("deny_pub", ()))
     return Permissions(
-        publish=replace(publish, deny=(*publish.deny, *JETSTREAM)), subscribe=replace(subscribe, deny=deny)
+        publish=publish._replace(deny=(*publish.deny, *JETSTREAM)), subscribe=subscribe._replace(deny=deny)
     )
 
 

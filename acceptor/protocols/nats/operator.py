@@ -341,7 +341,7 @@ class Operator:
         if not there:
             raise JwtError("Outside connect times")
         until_s = token.user_end_s(now_s, for_s)
-        return replace(user, until_s=until_s, token_name=token.name, tags=token.tags, issuer=token.issuer)
+        return user._replace(until_s=until_s, token_name=token.name, tags=token.tags, issuer=token.issuer)
 
     def again(self, client: Client) -> User | Ended:
         """Checks a connected client again, whose account may have changed."""
@@ -361,7 +361,7 @@ class Operator:
             return user if user.issuer in account.signing_keys else Ended(VIOLATION)
         try:
             token = nats_jwt.decode(self.jwt_of(client), nats_jwt.USER)
-            return replace(self._user(token, account, client), until_s=user.until_s)
+            return self._user(token, account, client)._replace(until_s=user.until_s)
         except JwtError as error:
             return Ended(REVOKED if str(error) == REVOKED else VIOLATION)
 

@@ -20,7 +20,6 @@ import base64
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -182,7 +181,7 @@ class NatsServing(Nats):
     def reload(self, settings: Settings) -> None:
         before = self._settings
         self._set_options(settings)
-        self.identity = replace(self.identity, max_payload=settings["max-payload"])
+        self.identity = self.identity._replace(max_payload=settings["max-payload"])
         for conn, client in list(self._clients.items()):
             if client.user is not None and client.user.is_called_out:
                 self._engine.call(conn, "end", reasons.CLIENT_CLOSED)  # so that the service is asked again
@@ -386,7 +385,7 @@ class NatsServing(Nats):
     # --- what the engine says ---------------------------------------------------------------------------------------
 
     def listening(self, host: str, port: int) -> None:
-        self.identity = replace(self.identity, host=self.host_name or host, port=port)
+        self.identity = self.identity._replace(host=self.host_name or host, port=port)
         describe(self._engine, self._number, self.server_row())
 
     def listening_otherwise(self, scheme: str, host: str, port: int) -> None:

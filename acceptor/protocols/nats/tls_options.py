@@ -29,7 +29,7 @@ CURVES: Final[Mapping[str, str]] = {
     "X25519": "X25519", "CurveP256": "prime256v1", "CurveP384": "secp384r1", "CurveP521": "secp521r1",
     "X25519MLKEM768": "", "SecP256r1MLKEM768": "", "SecP384r1MLKEM1024": "",
 }  # fmt: skip
-SHA256_HEX: Final = re.compile(r"[0-9A-Fa-f]{64}")
+SHA256_HEX: Final = r"[0-9A-Fa-f]{64}"
 
 
 def first_ns(text: str) -> int | None:
@@ -58,7 +58,7 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     ),
     "tls-pinned-certs": TextList(
         "keys of clients' certificates, and no others", "hexadecimal SHA-256 of a SubjectPublicKeyInfo",
-        lambda text: SHA256_HEX.fullmatch(text) is not None,
+        lambda text: re.fullmatch(SHA256_HEX, text) is not None,
     ),
     "tls-cipher-suites": TextList(
         "that may be used before TLS 1.3", "a name such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",

@@ -14,8 +14,8 @@ MAX_NUMBER: Final = (1 << 31) - 1
 OF_TOKEN: Final = {
     "splitfromleft": "L", "splitfromright": "R", "slicefromleft": "l", "slicefromright": "r", "left": "h", "right": "t",
 }  # fmt: skip
-NUMBERED: Final = re.compile(r"\$[1-9][0-9]{0,8}")
-_FUNCTION: Final = re.compile(r"\{\{\s*([A-Za-z]+)\s*\((.*)\)\s*\}\}")
+NUMBERED: Final = r"\$[1-9][0-9]{0,8}"
+_FUNCTION: Final = r"\{\{\s*([A-Za-z]+)\s*\((.*)\)\s*\}\}"
 
 
 class TransformError(ValueError):
@@ -67,7 +67,7 @@ def _piece(token: str, stars: list[int], has_wildcards: bool) -> tuple[str, int]
         return f"w{_star(token, int(token[1:]), stars)}", 1
     if len(token) <= 4 or not (token.startswith("{{") and token.endswith("}}")):
         return f"={token}", 0
-    match = _FUNCTION.fullmatch(token)
+    match = re.fullmatch(_FUNCTION, token)
     if match is None:
         raise TransformError(f'"{token}" is not a function')
     name, arguments = match[1].lower(), match[2].split(",")
@@ -145,7 +145,7 @@ def by_star(subject: str) -> tuple[str, list[int]]:
     stars = 0
     for token in tokens_of(subject):
         stars += token == "*"
-        if token == "*" or NUMBERED.fullmatch(token):
+        if token == "*" or re.fullmatch(NUMBERED, token):
             numbers.append(stars if token == "*" else int(token[1:]))
             token = "*"
         tokens.append(token)

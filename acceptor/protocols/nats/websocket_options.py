@@ -14,7 +14,7 @@ from mq_shards.acceptor.protocols.nats.tls_options import SHA256_HEX
 PREFIX: Final = "websocket-"
 # Headers that the server sets itself, so that no option may.
 OWN_HEADERS: Final = ("host", "content-length", "connection", "upgrade", "nats-no-masking")
-TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+TOKEN: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
 
 
 def is_origin(text: str) -> bool:
@@ -28,11 +28,11 @@ def is_origin(text: str) -> bool:
 def is_header(text: str) -> bool:
     name, colon, value = text.partition(":")
     own = name.lower() in OWN_HEADERS or name.lower().startswith("sec-websocket-")
-    return bool(colon) and TOKEN.fullmatch(name) is not None and not own and value.isprintable()
+    return bool(colon) and re.fullmatch(TOKEN, name) is not None and not own and value.isprintable()
 
 
 def is_cookie(text: str) -> bool:
-    return TOKEN.fullmatch(text) is not None
+    return re.fullmatch(TOKEN, text) is not None
 
 
 def _tls(name: str) -> Kind:
@@ -48,7 +48,7 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     "websocket-tls-verify-and-map": Flag(False, "and it says which user they are"),
     "websocket-tls-pinned-certs": TextList(
         "keys of clients' certificates, and no others", "hexadecimal SHA-256 of a SubjectPublicKeyInfo",
-        lambda text: SHA256_HEX.fullmatch(text) is not None,
+        lambda text: re.fullmatch(SHA256_HEX, text) is not None,
     ),
     "websocket-tls-cipher-suites": _tls("tls-cipher-suites"),
     "websocket-tls-curve-preferences": _tls("tls-curve-preferences"),

@@ -9,8 +9,8 @@ A client's user is looked up in nats-server's order: by key, by name, then the c
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
 
 GLOBAL_ACCOUNT: Final = "$G"
 SYSTEM_ACCOUNT: Final = "$SYS"
@@ -23,24 +23,21 @@ LEAF_NODE_WEBSOCKET: Final = "LEAFNODE_WS"
 CONNECTION_TYPES: Final = (STANDARD, WEBSOCKET, LEAF_NODE, LEAF_NODE_WEBSOCKET, "MQTT", "MQTT_WS", "IN_PROCESS")
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """Patterns; `allow` None allows all. Those for subscribing may be followed by a blank and a queue group."""
 
     allow: tuple[str, ...] | None = None
     deny: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Responses:
+class Responses(NamedTuple):
     """A user may answer each request `max` times (0: no limit), within `expires_ns` (0: for ever)."""
 
     max: int = 1
     expires_ns: int = 120_000_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Permissions:
+class Permissions(NamedTuple):
     publish: Limits = Limits()
     subscribe: Limits = Limits()
     responses: Responses | None = None
@@ -59,8 +56,7 @@ class Permissions:
         return "".join(line + "\n" for line in lines).encode(errors="surrogateescape")
 
 
-@dataclass(frozen=True, slots=True)
-class AccountLimits:
+class AccountLimits(NamedTuple):
     """None: no limit. `subscriptions` and `payload`, in bytes, limit each connection."""
 
     connections: int | None = None
@@ -69,8 +65,7 @@ class AccountLimits:
     leaf_nodes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(NamedTuple):
     """A user, known by name and password or by public key."""
 
     name: str = ""
@@ -103,11 +98,10 @@ def fenced(user: User | None, account: str) -> User | None:
         return user
     before = user.permissions or Permissions()
     publish = Limits(before.publish.allow, (*before.publish.deny, ASKED_AT))
-    return replace(user, permissions=replace(before, publish=publish))
+    return user._replace(permissions=before._replace(publish=publish))
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """The user that a client claims to be, and the proof to check: a secret, or the nonce's signature by its key."""
 
     user: User
@@ -201,7 +195,7 @@ class Who:
         if not self.users:
             return user if user == self._anybody else None
         found = self._nkeys.get(user.nkey) if user.nkey else self._names.get(user.name)
-        same = found is not None and replace(found, permissions=user.permissions) == user
+        same = found is not None and found._replace(permissions=user.permissions) == user
         return found if same else None
 
     def has_moved(self, user: User | None, said: Mapping[str, Any]) -> bool:

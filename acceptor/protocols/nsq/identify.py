@@ -71,7 +71,7 @@ def parse(body: bytes) -> Request:
         raise ClientError("E_BAD_BODY", "IDENTIFY failed to decode JSON body") from None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Terms:
     """The settings agreed on for one connection."""
 

@@ -78,7 +78,7 @@ WhenAsked: TypeAlias = Callable[["Outcome"], None]
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Asking:
     """A question to the auth server that is under way."""
 
@@ -86,7 +86,7 @@ class Asking:
     then: WhenAsked
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Client:
     """The state of a connection."""
 

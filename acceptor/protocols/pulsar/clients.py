@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from sys import getsizeof
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from mq_shards.acceptor.access.rights import Login
 from mq_shards.acceptor.engine import FAILED, Answer, Engine
@@ -98,8 +98,7 @@ class PulsarError(Exception):
         self.code: Final = code
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(NamedTuple):
     """What policies prescribe for a topic's producers."""
 
     deduplicates: bool = False
@@ -112,8 +111,10 @@ class Terms:
 NO_TERMS: Final = Terms()
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Producer:
+    """A producer of a connection."""
+
     id: int
     name: str
     topic: TopicName
@@ -126,8 +127,10 @@ class Producer:
     kept_bytes: int = 0  # that count towards MAX_KEPT_BYTES
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Consumer:
+    """A consumer of a connection."""
+
     id: int
     number: int  # the codec's, by which the worker knows it
     topic: TopicName
@@ -151,7 +154,7 @@ PRODUCER: Final = "producer"
 CONSUMER: Final = "consumer"
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Opening:
     """The unanswered command that makes a producer or consumer of a client."""
 
@@ -174,8 +177,10 @@ def note_bytes(key: tuple[object, ...]) -> int:
     return NOTE_BYTES + sum(map(getsizeof, key))
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Client:
+    """The state of a connection."""
+
     conn: int
     version: str = ""
     protocol_version: int = 0
@@ -323,7 +328,7 @@ class Desk:
         self.engine.call(client.conn, "hang-up")
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Request:
     """A client's command. `body` is its protobuf message."""
 

@@ -7,9 +7,8 @@ import itertools
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from sys import intern
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from mq_shards.acceptor import engine
 from mq_shards.acceptor.engine import Answer
@@ -62,8 +61,7 @@ MAX_UNACKED: Final = (1 << 32) - 1
 TELL_NS: Final = 100_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(NamedTuple):
     """Where a subscription begins: enum start, and its seq or time."""
 
     start: int
@@ -82,8 +80,7 @@ def start_at(message_id: Message, incarnation: int) -> Start:
     return Start(lib.START_SEQ, entry)
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """What policies prescribe for a subscription's consumers; 0: any number."""
 
     most_unacked: int = 0

@@ -7,8 +7,7 @@ import base64
 import binascii
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mq_shards.acceptor import named_files
 from mq_shards.acceptor.option_kinds import Choice, File, Flag, Kind, Setting, Text, TextList
@@ -49,15 +48,13 @@ class CredentialsError(Exception):
     """The credentials are invalid."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(NamedTuple):
     role: str
     expires_s: float | None = None  # by the wall clock; None: never
     is_anonymous: bool = False  # nothing proves it
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
+class Tokens(NamedTuple):
     key: Any
     algorithms: tuple[str, ...]
     claim: str
@@ -79,8 +76,7 @@ class Tokens:
         return Identity(role, expires_s)
 
 
-@dataclass(frozen=True, slots=True)
-class Users:
+class Users(NamedTuple):
     """The hashes of passwords, by user name."""
 
     hashes: Mapping[str, str]
@@ -98,8 +94,7 @@ class Users:
         return Identity(name)
 
 
-@dataclass(frozen=True, slots=True)
-class Credentials:
+class Credentials(NamedTuple):
     """The credentials that are accepted; None or False: not of that kind."""
 
     tokens: Tokens | None

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from sys import intern
-from typing import Final
+from typing import Final, NamedTuple
 
 from mq_shards.csrc._core import lib
 
@@ -37,8 +36,7 @@ class PulsarNameError(ValueError):
     """No tenant, namespace, topic or subscription can have this name."""
 
 
-@dataclass(frozen=True, slots=True)
-class TopicName:
+class TopicName(NamedTuple):
     domain: str
     tenant: str
     namespace_local: str

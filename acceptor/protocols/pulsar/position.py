@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from mq_shards.csrc._core import ffi
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(NamedTuple):
     """struct position, csrc/ringbuf/message.h, which explains the fields."""
 
     incarnation: int
@@ -56,4 +54,4 @@ def position_of(body: bytes) -> Position:
     if len(body) < size:
         raise ValueError("a position is cut off")
     ffi.memmove(found, body[:size], size)
-    return Position(*(int(getattr(found, field.name)) for field in fields(Position)))
+    return Position(*(int(getattr(found, name)) for name in Position._fields))

@@ -4,8 +4,7 @@ its key. A rate that is changed gets another key, so it begins anew."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mq_shards.acceptor.protocols.pulsar.names import TopicName
 
@@ -14,8 +13,7 @@ MAX_PERIOD_S: Final = 3600
 MAX_COUNT: Final = 1 << 50
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(NamedTuple):
     """How many are allowed in a period; 0: any number. `of` names what is limited; empty: nothing is."""
 
     of: tuple[str, ...] = ()

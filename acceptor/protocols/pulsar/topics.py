@@ -8,7 +8,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import orjson
 from mq_shards.acceptor import engine
@@ -49,7 +49,7 @@ SCHEMA_TYPES: Final = (
 )  # fmt: skip
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Watcher:
     """A client's watcher. The catalog knows it by a number that the acceptor chooses."""
 
@@ -60,8 +60,7 @@ class Watcher:
     hash: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Opening:
+class _Opening(NamedTuple):
     ask: Callable[[], None]
     said: Callable[[Fields | PulsarError], None]
 

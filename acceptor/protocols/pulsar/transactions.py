@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mq_shards.acceptor import engine
 from mq_shards.acceptor.engine import Answer
@@ -42,8 +41,7 @@ def _code(error: PulsarError) -> int:
     return COORDINATOR_NOT_FOUND if isinstance(error, GatewayDownError) else error.code
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Wanted(NamedTuple):
     """A message to be acknowledged. `bits`: the parts of a batch that are left; `upto`: with all messages before."""
 
     seq: int
