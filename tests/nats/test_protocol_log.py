@@ -109,6 +109,23 @@ def test_a_reload_turns_it_on_and_off_for_clients_that_are_there(kind: int, tmp_
         client.close()
 
 
+def test_who_says_much_waits_until_it_is_written() -> None:
+    """Nothing is left out, and others need not wait for all of it."""
+    with running(1, ["nats.trace=true"]) as server:
+        much, other = Wire(server.port), Wire(server.port)
+        much.send(b'CONNECT {"verbose":false}\r\nSUB a 1\r\n' + (b"PUB a 250\r\n" + b"x" * 250 + b"\r\n") * 8000)
+        other.barrier()
+        assert server.said().count("<<- [PUB a 250]") < 8000, "it was answered before all is written"
+        much.barrier()
+        wait_until(lambda: server.said().count("<<- [PING]") == 2, "all is written")
+        much.close()
+        other.close()
+        said = server.said()
+    assert [said.count(what) for what in ("<<- [PUB a", "<<- MSG_P", "->> [MSG a", "->> MSG_P", "left out")] == [
+        8000, 8000, 8000, 8000, 0,
+    ]  # fmt: skip
+
+
 def test_more_than_can_be_written_is_left_out_and_said() -> None:
     """A message for 2,000 subscriptions is logged 2,000 times."""
     with running(1, ["nats.trace=true"]) as server:

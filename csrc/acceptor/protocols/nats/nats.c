@@ -164,6 +164,7 @@ static void log_line(struct acceptor *a, struct connection *c, enum verb verb, c
 
 /* Whether a line can be obeyed in this turn. */
 static bool may_take(struct acceptor *a, struct connection *c, enum verb verb) {
+    if (nats_is(c, NATS_LOGGED) && !nats_may_hand_out(a, nats_server_of(a, c), c)) return false;
     switch (verb) {
     case VERB_SUB:
     case VERB_UNSUB: return may_want(a, c);

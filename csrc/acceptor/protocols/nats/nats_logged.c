@@ -7,8 +7,12 @@
 enum {
     MOST_PAYLOAD_BYTES = 64 << 10, /* that are logged of a message */
     MOST_LINE_BYTES = 2 * NATS_LINE_END_BYTES,
-    MOST_SAID_BYTES = 8 << 10,   /* that are logged of an error */
-    MOST_WAITING_BYTES = 4 << 20 /* that wait for Python; more are left out */
+    MOST_SAID_BYTES = 8 << 10, /* that are logged of an error */
+    /* Lines that wait for Python: when there are so many, commands of clients wait, and further lines are left out. What
+     * else Python has to do waits behind them. */
+    MANY_WAITING = 256,
+    MOST_WAITING = 4096,
+    MOST_WAITING_BYTES = 4 << 20
 };
 
 /* Lines are made here. */
@@ -28,7 +32,8 @@ static uint8_t *begin(struct nats_log *log, enum nats_logged what) {
 }
 
 static void end(struct acceptor *a, const struct connection *c, struct nats_log *log, const uint8_t *out) {
-    if (a->upcalls_bytes > MOST_WAITING_BYTES) {
+    if (a->upcall_count >= MANY_WAITING && a->handed < HANDED_PER_TURN) a->handed = HANDED_PER_TURN;
+    if (a->upcall_count >= MOST_WAITING || a->upcalls_bytes > MOST_WAITING_BYTES) {
         log->left_out++;
         return;
     }
