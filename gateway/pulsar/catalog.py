@@ -119,6 +119,7 @@ class Transaction:
     subscriptions: set[tuple[str, str]] = field(default_factory=set)
     part_bytes: int = 0  # of the log, for its topics and subscriptions
     told: list[str] = field(default_factory=list)  # once it is decided: topics to end it in, by the core's names
+    said: dict[str, str] | None = None  # topics by whole name that its client names in another way; not in the log
 
 
 @dataclass(slots=True)

@@ -70,10 +70,11 @@ class HttpTransactions:
             why = f"The transaction with this txdID `({call.number('most')},{call.number('least')})`not found "
             raise RefusedError(404, "TransactionNotFound", why)
         shown = _shown(found, await self._starts())
+        said = found.said or {}
         if len(found.subscriptions) <= MAX_ASKED:
             for topic, subscription in found.subscriptions:
                 upto = await self._upto(topic_name(topic), subscription, found.id)
-                shown["ackedPartitions"][topic][subscription] = upto
+                shown["ackedPartitions"][said.get(topic, topic)][subscription] = upto
         return json_of(shown)
 
     async def _slow(self, call: Call) -> Answer:
@@ -189,15 +190,16 @@ def _shown(transaction: Transaction, starts: Starts) -> dict[str, Any]:
         start = starts.get((transaction.id, topic_name(topic).core))
         return {"startPosition": start, **found} if start is not None else found
 
+    said = transaction.said or {}
     acknowledged: dict[str, dict[str, Any]] = {}
     for topic, subscription in sorted(transaction.subscriptions):
-        acknowledged.setdefault(topic, {})[subscription] = {}
+        acknowledged.setdefault(said.get(topic, topic), {})[subscription] = {}
     shown: dict[str, Any] = {
         "txnId": f"(0,{transaction.id})",
         "status": transaction.status,
         "openTimestamp": transaction.opened_ms,
         "timeoutAt": transaction.timeout_ms,
-        "producedPartitions": {topic: produced(topic) for topic in sorted(transaction.topics)},
+        "producedPartitions": {said.get(topic, topic): produced(topic) for topic in sorted(transaction.topics)},
         "ackedPartitions": acknowledged,
     }
     if transaction.owner:

@@ -186,6 +186,10 @@ class Coordinator:
             if transaction.part_bytes + len(encode(record)) > MAX_PART_BYTES:
                 raise too_many("There is as much in this transaction as there may be")
             self._control.store.change(record)
+            given = [*asked.get("topics", ()), *(text for text, _ in named)]
+            said = {whole: text for text in given if (whole := str(self._control.name(text))) != text}
+            if said:
+                transaction.said = said | (transaction.said or {})
         await self._control.store.settled()
         return {}
 

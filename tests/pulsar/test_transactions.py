@@ -380,6 +380,19 @@ def test_figures_of_transactions_are_as_a_real_brokers(server: PulsarServer, joi
     assert get(f"transactionMetadata/0/{txn}") == {"status": 404, "json": missing}
 
 
+def test_what_takes_part_in_a_transaction_is_shown_by_the_name_that_the_client_gave(
+    server: PulsarServer, joined: Wire, topic: str
+) -> None:
+    txn = begin(joined)
+    joined.ask("addPartitionToTxn", "addPartitionToTxnResponse", partitions=[topic], **ids(txn))
+    named = [{"topic": topic, "subscription": "s"}]
+    joined.ask("addSubscriptionToTxn", "addSubscriptionToTxnResponse", subscription=named, **ids(txn))
+    path = f"/admin/v3/transactions/transactionMetadata/0/{txn}"
+    found = request(server.http, "", "", "GET", path)["json"]
+    assert found["producedPartitions"] == {topic: {"aborted": False}} and found["ackedPartitions"] == {topic: {"s": {}}}
+    assert end(joined, txn) == 0
+
+
 def test_figures_say_what_is_pending_and_how_far_all_is(server: PulsarServer, joined: Wire, topic: str) -> None:
     """States are those that a real broker gives."""
 
