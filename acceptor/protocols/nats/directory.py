@@ -14,9 +14,8 @@ import logging
 import os
 import stat
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mq_shards.acceptor.protocols.nats import jwt as nats_jwt
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
@@ -38,8 +37,7 @@ class StoreError(ValueError):
     """Why the directory was not changed, in one line, in nats-server's words."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
+class _Kept(NamedTuple):
     digest: bytes
     ends_s: float  # 0: never
 

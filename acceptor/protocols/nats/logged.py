@@ -26,8 +26,8 @@ UNPRINTABLE: Final = {n: f"\\x{n:02x}" for n in (*range(32), *range(127, 160))}
 REDACTED: Final = b"[REDACTED]"
 # A secret and its key. A key without a value is matched as well, so that no search begins within it again.
 SECRETS: Final = (
-    re.compile(rb'(?:auth_token|pass)[^\s:=]*+\s*+(?:[:=]\s*+"?([^",\r\n}]*+))?'),
-    re.compile(rb'(?<![A-Za-z0-9_])(?:proxy_sig|nkey|sig)"?\s*+[:=]\s*+"?([^",\r\n}]*+)'),
+    rb'(?:auth_token|pass)[^\s:=]*+\s*+(?:[:=]\s*+"?([^",\r\n}]*+))?',
+    rb'(?<![A-Za-z0-9_])(?:proxy_sig|nkey|sig)"?\s*+[:=]\s*+"?([^",\r\n}]*+)',
 )
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ def without_secrets(line: bytes) -> bytes:
     """
     for secret in SECRETS:
         parts, at = [], 0
-        for found in secret.finditer(line):
+        for found in re.finditer(secret, line):
             if found.start(1) >= 0:
                 parts += [line[at : found.start(1)], REDACTED]
                 at = found.end(1)

@@ -13,7 +13,7 @@ import base64
 import random
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mq_shards.acceptor import named_files
@@ -77,8 +77,7 @@ class HubWebsocket(NamedTuple):
     masks: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class HubTls:
+class HubTls(NamedTuple):
     """How connections to a hub are encrypted."""
 
     context: ssl.SSLContext
@@ -87,8 +86,7 @@ class HubTls:
     is_first: bool  # the handshake comes before INFO
 
 
-@dataclass(frozen=True, slots=True)
-class Remote:
+class Remote(NamedTuple):
     """A configured hub, and the account here that is connected to it."""
 
     urls: tuple[HubUrl, ...]
@@ -210,7 +208,7 @@ def _of_row(row: Mapping[str, Any], dial_ns: int) -> Remote:
         row.get("compression", AUTO), tuple(row.get("thresholds_ns", THRESHOLDS_NS)),
         tls=None if tls is None else tuple(sorted((name, _frozen(value)) for name, value in tls.items())),
     )  # fmt: skip
-    return replace(found, **_websocket(row, row["urls"]))
+    return found._replace(**_websocket(row, row["urls"]))
 
 
 def _frozen(value: object) -> object:

@@ -9,8 +9,7 @@ import hashlib
 import re
 import ssl
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mq_shards.acceptor import certificate_times
 from mq_shards.acceptor.filters.tls import CIPHER_NAMES, VerifyingTls
@@ -23,8 +22,7 @@ KEY_INFO: Final = 6  # the number of this field in a certificate's signed part
 VERSION_1_3: Final = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
 
 
-@dataclass(frozen=True, slots=True)
-class TlsTerms:
+class TlsTerms(NamedTuple):
     """The TLS settings of a listener."""
 
     context: ssl.SSLContext
