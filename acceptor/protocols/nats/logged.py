@@ -7,11 +7,13 @@ import logging
 import re
 import sys
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mq_shards.acceptor.option_kinds import Flag, Kind, Number, Setting
-from mq_shards.acceptor.protocols.nats.client import Client
 from mq_shards.csrc._core import ffi, lib
+
+if TYPE_CHECKING:
+    from mq_shards.acceptor.protocols.nats.client import Client
 
 COMMAND: Final = b"LOG"
 OPTIONS: Final[Mapping[str, Kind]] = {
