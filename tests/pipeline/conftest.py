@@ -7,15 +7,17 @@ import importlib.util
 import os
 import shutil
 import signal
+import subprocess
 import sys
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.pipeline.class_archive import java_options
-from tests.servers import ROOT
+from tests.servers import ROOT, free_port
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,6 +35,15 @@ os.environ.setdefault("JAVA_TOOL_OPTIONS", java_options())
 # Of a test with a JVM, on a machine that does other things too: who is cut off in the midst of a call to the session
 # spoils it for all that follow.
 TIMEOUT_S = 400
+NONE: Mapping[str, str] = {}
+# Compiling code for a query, and planning it twice, takes longer than to run it on a few rows.
+FEW_ROWS = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+}
+# For a test that begins a server of Spark Connect in this JVM.
+CONNECT_PORT = "spark.connect.grpc.binding.port"
+CONNECT_TOKEN = str(uuid.uuid4())
 FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
@@ -42,16 +53,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(TIMEOUT_S))
 
 
-def session(master: str, directory: Path, python: str = sys.executable) -> SparkSession:
-    """`python`: of its executors."""
+def session(
+    master: str, directory: Path, environment: Mapping[str, str] = NONE, settings: Mapping[str, str] = NONE
+) -> SparkSession:
     from mq_shards import pipeline
     from mq_shards.pipeline import worker_python
     from pyspark.sql import SparkSession
 
     worker_python.use(os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]))
-    if python != sys.executable:
-        os.environ["PYSPARK_PYTHON"] = python
-    found = (
+    os.environ.update(environment)
+    builder = (
         SparkSession.builder.master(master)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
@@ -63,8 +74,10 @@ def session(master: str, directory: Path, python: str = sys.executable) -> Spark
         .config("spark.local.dir", str(directory))
         # The one that is the default starts ten processes (chmod, readlink) for each file of a checkpoint.
         .config("spark.sql.streaming.checkpointFileManagerClass", FILE_MANAGER)
-        .getOrCreate()
     )
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    found = builder.getOrCreate()
     found.sparkContext.setLogLevel("ERROR")
     pipeline.register(found, push_filters=True)
     return found
@@ -78,10 +91,35 @@ def spark_said(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory, spark_said: Path) -> Iterator[SparkSession]:
-    with stderr_to(spark_said):
-        found = session("local[2]", tmp_path_factory.mktemp("spark"))
-    yield found
-    found.stop()
+    directory = tmp_path_factory.mktemp("spark")
+    with loaded_python(directory) as python:
+        with stderr_to(spark_said):
+            environment = {"MQ_PIPELINE_PYTHON": python, "SPARK_CONNECT_AUTHENTICATE_TOKEN": CONNECT_TOKEN}
+            serving = {CONNECT_PORT: str(free_port()), "spark.connect.grpc.binding.address": "127.0.0.1"}
+            found = session("local[2]", directory, environment, FEW_ROWS | serving)
+            del os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"]
+        yield found
+        found.stop()
+
+
+@contextlib.contextmanager
+def loaded_python(directory: Path) -> Iterator[str]:
+    """A program that Spark may take for Python: what it runs is forked from a process that has loaded its modules."""
+    from mq_shards.pipeline.declarative.restart import python_path
+
+    place, program = directory / "python", directory / "python.sh"
+    asking = Path(__file__).with_name("loaded_python.py")
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {asking} {place} "$@"\n')
+    program.chmod(0o755)
+    command = [sys.executable, "-m", "tests.pipeline.loaded_python", str(place)]
+    # What Spark sets for its own; and the source that Spark finds by itself, which a declarative run wants.
+    path = python_path(str(ROOT), os.environ.get("PYTHONPATH", ""))
+    environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": path}
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as loading:
+        assert loading.stdout is not None and loading.stdout.readline() == b"ready\n"
+        yield str(program)
 
 
 @pytest.fixture

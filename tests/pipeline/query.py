@@ -79,7 +79,8 @@ class QueryProcess:
 def main(master: str, directory: str, options: str) -> None:
     from tests.pipeline.conftest import session
 
-    spark = session(master, Path(directory), os.environ.get(EXECUTORS_PYTHON, sys.executable))
+    executors = {"PYSPARK_PYTHON": os.environ[EXECUTORS_PYTHON]} if EXECUTORS_PYTHON in os.environ else {}
+    spark = session(master, Path(directory), executors)
     start_query(spark, Path(directory), json.loads(options)).awaitTermination()
 
 

@@ -11,8 +11,9 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -21,13 +22,15 @@ import pyspark
 import pytest
 import yaml
 from mq_shards.pipeline import run as run_job
+from mq_shards.pipeline import spark_pipelines
 from mq_shards.pipeline.command import main
-from mq_shards.pipeline.declarative.restart import IN_CHECKOUT
+from mq_shards.pipeline.declarative.restart import IN_CHECKOUT, python_path
 from mq_shards.pipeline.declarative.settings import check_source, source_options
 from mq_shards.pipeline.project import Project, ProjectError
 
 from tests.pipeline.broker import Broker, broker_in
 from tests.pipeline.class_archive import SHORT_LIVED
+from tests.pipeline.conftest import CONNECT_PORT, CONNECT_TOKEN
 from tests.servers import ROOT, wait_until
 
 if TYPE_CHECKING:
@@ -127,20 +130,65 @@ def run_and_kill(command: Sequence[str], said: Path, when: str) -> None:
     wait_until(lambda: not any(b"pipelines.cli" in line and line.endswith(ending) for line in commands()), ours, 60)
 
 
-@pytest.mark.timeout(900)
+@pytest.fixture
+def served(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A run in this process takes the session of all tests for its own, which serves Spark Connect to it. Returns where
+    its tables are, which go at the end."""
+    monkeypatch.setenv(spark_pipelines._TOKEN, CONNECT_TOKEN)
+    monkeypatch.setenv("PYTHONPATH", python_path(os.environ["PYTHONPATH"]))
+    assert spark._jvm is not None
+    spark._jvm.org.apache.spark.sql.connect.service.SparkConnectService.start(spark.sparkContext._jsc.sc())
+
+    @contextlib.contextmanager
+    def shared(*_: object) -> Iterator[spark_pipelines.Application]:
+        application = spark_pipelines.Application(spark, int(spark.conf.get(CONNECT_PORT)))
+        try:
+            yield application
+        finally:
+            application.close()
+
+    monkeypatch.setattr(run_job, "application", shared)
+    yield Path(spark.conf.get("spark.sql.warehouse.dir").removeprefix("file:"))
+    for found in spark.catalog.listTables():
+        spark.sql(f"DROP TABLE {found.name}")
+
+
+@contextlib.contextmanager
+def meanwhile(steps: Callable[[], None]) -> Iterator[None]:
+    """Does the steps in a thread, whose failure is ours, and then sends this process SIGTERM, which its job hears."""
+    failed: list[BaseException] = []
+
+    def do() -> None:
+        try:
+            steps()
+        except BaseException as error:
+            failed.append(error)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)  # should no job hear it any more
+    thread = threading.Thread(target=do)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+        signal.signal(signal.SIGTERM, before)
+    if failed:
+        raise failed[0]
+
+
 def test_a_run_makes_the_tables_and_goes_on_as_long_as_something_comes(
-    broker: Broker, tmp_path: Path, spark: SparkSession
+    broker: Broker, tmp_path: Path, spark: SparkSession, served: Path
 ) -> None:
-    project = tmp_path / "project"
+    project, said = tmp_path / "project", tmp_path / "said"
     broker.publish("orders", [*(event(number) for number in range(30)), event(3), b"{torn", b"text"])
     broker.publish("notes", [b"a note", b"another", b"a note"])
-    few_rows = [
-        "spark.sql.streaming.fileSink.log.compactInterval=2", "spark.sql.adaptive.enabled=false",
-        "spark.sql.codegen.wholeStage=false",
-        # All of it is in one JVM. The catalog that persists is for the long tests: to make it takes seconds.
-        "spark.sql.catalogImplementation=in-memory", "spark.mqshards.catalog=own",
+    # The catalog that persists is for the long tests: to make it takes seconds.
+    settings = [
+        "spark.sql.streaming.fileSink.log.compactInterval=2", "spark.mqshards.catalog=own",
+        f"spark.sql.warehouse.dir=file://{served}",
     ]  # fmt: skip
-    command = job(broker, project, "--bronze-retention", "1ms", *(f"--conf={setting}" for setting in few_rows))
+    command = job(broker, project, "--bronze-retention", "1ms", *(f"--conf={setting}" for setting in settings))
     at = command.index("run")
     assert main([*command[command.index("--master") : at], "init", *command[at + 1 :]]) == 0
     spec = (project / "spark-pipeline.yml").read_bytes()
@@ -149,22 +197,33 @@ def test_a_run_makes_the_tables_and_goes_on_as_long_as_something_comes(
     )
     # Of the brokers and topics the project knows.
     metrics = tmp_path / "run.prom"
-    known = [*command[: command.index("--brokers")], "run", "--dir", str(project)]
-    going = Run([*known, "--continuous", "--every", "0.1", "--metrics-file", str(metrics)], tmp_path / "said")
-    try:
-        going.wait_for("run complete")
-        assert "mine 2" in going.said()
+    known = [*command[command.index("--master") : command.index("--brokers")], "run", "--dir", str(project)]
+    ended = threading.Event()
+
+    def wait_for(what: str, times: int = 1) -> None:
+        def found() -> bool:
+            assert not ended.is_set(), said.read_text()
+            return said.exists() and said.read_text().count(what) >= times
+
+        wait_until(found, f"the run says {what}", PATIENCE_S)
+
+    def publish_more() -> None:
+        wait_for("run complete")
+        assert "mine 2" in said.read_text()
         assert counts(spark, project) == {"orders": (33, 30, 1, 2), "notes": (3, 2, 1, 0)}
         broker.publish("orders", [event(4), event(30)])
         # Raw messages have gone then, and sums are fewer rows; the views know of all the same.
-        going.wait_for("files of raw_messages were read long enough ago, and are gone")
+        wait_for("files of raw_messages were read long enough ago, and are gone")
         broker.publish("orders", [event(31), event(1)])
-        going.wait_for("up to date", 2)
-        assert going.stop() == 128 + signal.SIGTERM
-    finally:
-        going.kill()
-    assert "stopped by SIGTERM; the next run goes on from here" in going.said()
-    assert "\tat " not in going.said(), "a stack trace of Java's"
+        wait_for("up to date", 2)
+
+    with meanwhile(publish_more), said.open("w") as sink, contextlib.redirect_stdout(sink):
+        try:
+            status = main([*known, "--continuous", "--every", "0.1", "--metrics-file", str(metrics)])
+        finally:
+            ended.set()
+    assert status == 128 + signal.SIGTERM
+    assert "stopped by SIGTERM; the next run goes on from here" in said.read_text()
     checkpoints = project / "storage" / "_checkpoints" / "spark_catalog" / "default"
     batches = [len([*(checkpoints / name).glob("*/0/offsets/[0-9]*")]) for name in ("messages", "bad_messages")]
     assert batches[0] == batches[1] > 0, "none is without messages"
@@ -214,9 +273,15 @@ def test_each_event_is_in_the_tables_once_however_often_and_badly_the_project_is
     # The third goes on from there.
     broker.publish("orders", [event(number) for number in range(500, 600)])
     broker.publish("notes", [b"a third"])
-    said = run(job(broker, project))
+    going = Run([*job(broker, project), "--continuous"], tmp_path / "third")
+    try:
+        going.wait_for("run complete")
+        assert going.stop() == 128 + signal.SIGTERM
+    finally:
+        going.kill()
+    assert "stopped by SIGTERM; the next run goes on from here" in going.said()
+    assert "\tat " not in going.said(), "a stack trace of Java's"
     assert counts(spark, project) == {"orders": (615, 600, 12, 3), "notes": (4, 3, 1, 0)}
-    assert "run complete" in said
 
     seqs = table(spark, project, "raw_messages").where("topic = 'orders'").select("seq").collect()
     assert sorted(row.seq for row in seqs) == list(range(615))
@@ -269,7 +334,7 @@ def test_a_full_refresh_that_is_killed_at_any_step_is_finished_by_the_next_run(
 
 
 def table(spark: SparkSession, project: Path, name: str):  # type: ignore[no-untyped-def]  # noqa: ANN201
-    return spark.read.parquet(str(project / "warehouse" / name))
+    return spark.read.parquet(f"{Project(project).warehouse()}/{name}")
 
 
 def counts(spark: SparkSession, project: Path) -> dict[str, tuple[int, int, int, int]]:
