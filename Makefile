@@ -140,7 +140,7 @@ spark: java .venv/.spark
 		echo "Spark cannot be installed: tests of the pipeline are skipped"
 	fi
 
-# Each JVM of the tests, and of a demo, that finds it starts in half of the time: 10 s of processor less. Few JVMs, as in
+# Each JVM of the tests, and of a demo, that finds it starts in half of the time: 6 s of processor less. Few JVMs, as in
 # `make test`, do not save what it takes to make.
 spark-classes: spark build/spark-classes.jsa
 
