@@ -16,6 +16,7 @@ import gc
 import importlib
 import json
 import os
+import signal
 import socket
 import sys
 import traceback
@@ -81,6 +82,7 @@ def begin(request: dict[str, Any], fds: list[int]) -> NoReturn:
             os.dup2(fd, stream)
         os.closerange(len(STREAMS), os.sysconf("SC_OPEN_MAX"))
         os.setsid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         os.environ.update(request["environment"])
         module = importlib.import_module(request["module"])
         sys.argv = [str(module.__file__), *request["arguments"]]

@@ -144,15 +144,15 @@ def comm_of(pid: int) -> str:
         return ""
 
 
-def wait_until(condition: object, what: str, seconds: float = 60.0) -> None:
-    """Looks more and more seldom: to ask takes a processor that the broker may need."""
+def wait_until(condition: object, what: str, seconds: float = 60.0, pause: float = 0.002) -> None:
+    """Looks more and more seldom: to ask takes a processor that the broker may need. `pause`: between two looks at
+    first, in seconds."""
     assert callable(condition)
     until = time.monotonic() + seconds
-    pause = 0.002
     while not condition():
         assert time.monotonic() < until, f"waited {seconds} s in vain until {what}"
         time.sleep(pause)
-        pause = min(pause * 1.3, 0.03)
+        pause = max(pause, min(pause * 1.3, 0.03))
 
 
 def start(

@@ -67,6 +67,19 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
+class Piped(Forked):
+    """With what it writes to be read."""
+
+    def __init__(self, parent: Loaded, pid: int, arguments: Sequence[str], stdout: BinaryIO, stderr: BinaryIO) -> None:
+        super().__init__(parent, pid, arguments)
+        self.stdout, self.stderr = stdout, stderr
+
+    def communicate(self, timeout: float) -> tuple[bytes, bytes]:
+        """What a pipe holds it may have written."""
+        self.wait(timeout)
+        return self.stdout.read(), self.stderr.read()
+
+
 Process: TypeAlias = "subprocess.Popen[bytes] | Forked"
 
 
@@ -96,6 +109,12 @@ class Loaded:
         request = {"module": module, "arguments": [str(word) for word in arguments], "environment": dict(more)}
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", streams))]
         return Forked(self, int(self._answer(request, rights)), arguments)
+
+    def fork_piped(self, arguments: Sequence[str], module: str, more: Mapping[str, str]) -> Piped:
+        (out, its_out), (err, its_err) = os.pipe(), os.pipe()
+        with Path(os.devnull).open("rb") as nothing, os.fdopen(its_out, "wb"), os.fdopen(its_err, "wb"):
+            pid = self.fork(arguments, (nothing.fileno(), its_out, its_err), module, more).pid
+        return Piped(self, pid, arguments, os.fdopen(out, "rb"), os.fdopen(err, "rb"))
 
     def status_of(self, pid: int) -> int | None:
         """None: it runs."""
@@ -149,17 +168,36 @@ def begin(
     )  # fmt: skip
 
 
-def run(arguments: Sequence[str], stdin: bytes, seconds: float) -> subprocess.CompletedProcess[bytes]:
+def piped(arguments: Sequence[str], module: str = MODULE) -> Piped | subprocess.Popen[bytes]:
+    """Starts `mq-shards` with these arguments as from a terminal: a shell that runs the tests in the background has
+    SIGINT ignored, by its children too."""
+    more = _loaded().has_not(inherited(os.environ))
+    if more is not None:
+        return _loaded().fork_piped(arguments, module, more)
+    return subprocess.Popen(
+        [sys.executable, "-m", module, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, cwd=ROOT, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+
+
+def run(
+    arguments: Sequence[str], stdin: bytes, seconds: float, module: str = MODULE
+) -> subprocess.CompletedProcess[bytes]:
     """Runs `mq-shards` with these arguments to its end."""
     more = _loaded().has_not(inherited(os.environ))
     if more is None:
         return subprocess.run(
-            [*COMMAND, *arguments], input=stdin, capture_output=True, timeout=seconds, cwd=ROOT, check=False
+            [sys.executable, "-m", module, *arguments],
+            input=stdin,
+            capture_output=True,
+            timeout=seconds,
+            cwd=ROOT,
+            check=False,
         )
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as complained:
         given.write(stdin)
         given.seek(0)
-        process = _loaded().fork(arguments, (given.fileno(), said.fileno(), complained.fileno()), more=more)
+        process = _loaded().fork(arguments, (given.fileno(), said.fileno(), complained.fileno()), module, more)
         try:
             status = process.wait(seconds)
         finally:

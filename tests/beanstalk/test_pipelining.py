@@ -179,7 +179,7 @@ def test_a_client_that_does_not_read_disturbs_nobody_and_loses_nothing(server: S
 
         sender = threading.Thread(target=send_all, daemon=True)
         sender.start()
-        until = time.monotonic() + 1.5
+        until = time.monotonic() + 0.7
         rounds: list[float] = []
         brisk.use(unique_tube())
         brisk.watch_only(brisk.ask("list-tube-used").split()[1].decode())

@@ -16,7 +16,7 @@ from tests.beanstalk.wire import Wire
 from tests.crash.ledger import Client, Ledger
 from tests.servers import BEANSTALKD, MANY, SINGLE, Server, Shape, running, shapes, wait_until
 
-LOAD = 4000  # acknowledged commands
+LOAD = 1500  # acknowledged commands
 RECOVERY_SECONDS = 2.0
 
 

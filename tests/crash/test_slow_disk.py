@@ -56,6 +56,7 @@ def longest_wait(server: Server, slow: Path, until: Callable[[], bool], what: st
     def look() -> None:
         while not done.is_set():
             waits.append(put(other, b"x"))
+            time.sleep(0.003)
 
     slow.touch()
     thread = threading.Thread(target=look)

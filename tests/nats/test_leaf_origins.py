@@ -201,7 +201,7 @@ MOST_CLUSTERS = 8192
 def test_strangers_name_no_more_clusters_than_there_may_be_and_give_them_back(kinds: tuple[str]) -> None:
     port = free_port()
     with configured(kinds[0], MEMBER % {"name": "hub", "leaf": port, "routes": ""}) as member:
-        for number in range(3):
+        for number in range(2):
             wire, listener = server(member), leaf(port, "X")
             # What is not wanted, or wanted again, takes no number; what is not wanted any more gives it back.
             lines = b"LS- U%d $G u\r\nLS+ G $G g\r\nLS+ G%d $G g\r\nLS- G%d $G g\r\n"

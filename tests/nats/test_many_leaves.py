@@ -64,7 +64,7 @@ def test_what_a_client_wanted_that_has_gone_is_told_to_very_many_in_pieces(
     engine: Engine, leaves: list[Client]
 ) -> None:
     client, other = Client(engine), Client(engine)
-    count = 400
+    count = 150
     client.say(b"".join(b"SUB s.%d %d\r\n" % (n, n) for n in range(count)))
     client.turns_until_pong()
     until_heard(leaves, b"LS+ s.", count)

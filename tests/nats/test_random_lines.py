@@ -17,7 +17,7 @@ import pytest
 from tests.nats.servers import nats_server, running
 from tests.nats.wire import Wire
 
-SCRIPTS: Final = 500
+SCRIPTS: Final = 250
 CUT_S: Final = 0.001  # so that what is cut may come in two pieces; nothing depends on whether it does
 SUBJECTS: Final = (
     b"a", b"a.b", b"a.b.c", b"b", b"*", b"a.*", b">", b"a.>", b"foo*", b"a..b", b".a", b"a.", b"$SYS.x", b"_INBOX.x",

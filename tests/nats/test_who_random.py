@@ -16,7 +16,7 @@ from tests.nats.servers import nats_server, running
 from tests.nats.test_scenes import in_any_order
 from tests.nats.wire import Heard, play
 
-SCENES: Final = 100
+SCENES: Final = 50
 USERS: Final = 60  # of each account
 TOKENS: Final = ("a", "b", "c")
 SHARED: Final = (

@@ -157,7 +157,7 @@ def test_a_schema_of_any_depth_is_taken_or_refused_with_what_is_wrong(kind: str)
 
     async def test(side: Side) -> None:
         said = []
-        for deep in (5, 70, 130, 190, 1500, 20_000):
+        for deep in (5, 70, 130, 190, 1500, 5000):
             topic = T + f"t{deep}"
             await side.ask("open", topic=topic, create=True)
             first = await side.ask("put-schema", topic=topic, **given(deep, A))

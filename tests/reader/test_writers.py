@@ -357,10 +357,9 @@ def test_writers_of_one_batch_are_forgotten_and_of_all_there_are_not_too_many(tm
     for name in ("once", "often"):
         path = tmp_path / "writers" / f"{name}.json"
         path.write_text(json.dumps({**decided(tmp_path, name), "changed_ns": hour_ago}))
+    often = decided(tmp_path, "often")
     for n in range(4094):
-        (tmp_path / "writers" / f"n{n}.json").write_text(
-            json.dumps({**decided(tmp_path, "often"), "writer": f"n{n}", "staged": []})
-        )
+        (tmp_path / "writers" / f"n{n}.json").write_text(json.dumps({**often, "writer": f"n{n}", "staged": []}))
     (tmp_path / "writers" / "damaged.json").write_text("{")
     with started(tmp_path) as broker:
         wait_until(lambda: broker.state("once") is None, "it is forgotten")

@@ -188,7 +188,7 @@ def test_two_processes_ask_and_answer_through_small_rings_without_loss() -> None
             try:
                 signal.alarm(30)
                 if role == "ask":
-                    os.write(write_report, struct.pack("<QQ", ask(one, 2.0), lib.channel_counters(one.channel).wakes))
+                    os.write(write_report, struct.pack("<QQ", ask(one, 1.0), lib.channel_counters(one.channel).wakes))
                 else:
                     answer(two)
                 status = 0
@@ -198,8 +198,8 @@ def test_two_processes_ask_and_answer_through_small_rings_without_loss() -> None
     statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     assert statuses == [0, 0], f"{LOST}: a wake-up was lost, {WRONG}: a reply was wrong"
     answered, wakes = struct.unpack("<QQ", os.read(report, 16))
-    assert answered > 1000
-    assert wakes > 50, "nobody slept: this was no test of waking"
+    assert answered > 500
+    assert wakes > 25, "nobody slept: this was no test of waking"
     for end in (one, two):
         end.close()
     os.close(report)

@@ -475,7 +475,7 @@ def test_no_wake_up_is_lost_and_no_record_changed_between_two_processes() -> Non
             try:
                 signal.alarm(30)
                 if role == "producer":
-                    stress_producer(ring, producer_wake, consumer_wake, seconds=1.5)
+                    stress_producer(ring, producer_wake, consumer_wake, seconds=0.7)
                 else:
                     os.write(write_report, struct.pack("<QQ", *stress_consumer(ring, consumer_wake, producer_wake)))
                 status = 0
@@ -485,8 +485,8 @@ def test_no_wake_up_is_lost_and_no_record_changed_between_two_processes() -> Non
     statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     assert statuses == [0, 0], f"{LOST}: a wake-up was lost, {WRONG}: a record was wrong"
     records, sleeps = struct.unpack("<QQ", os.read(report, 16))
-    assert records > 10_000
-    assert sleeps > 100, "it hardly slept: this was no test of waking"
+    assert records > 5000
+    assert sleeps > 50, "it hardly slept: this was no test of waking"
     assert read_u64(ring, HEAD) == read_u64(ring, TAIL)
     for fd in (ring, producer_wake, consumer_wake, report, write_report):
         os.close(fd)
@@ -494,7 +494,7 @@ def test_no_wake_up_is_lost_and_no_record_changed_between_two_processes() -> Non
 
 def test_no_wake_up_is_lost_at_full_speed(tmp_path: Path) -> None:
     """In C, where the two sides meet within nanoseconds: without either of the two fences in ring.c it fails."""
-    command = [str(build(tmp_path)), "504", str(DATA_BYTES), "4000000", "sleep", "8"]
+    command = [str(build(tmp_path)), "504", str(DATA_BYTES), "2000000", "sleep", "8"]
     hammer = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert hammer.returncode == 0, f"{LOST}: a wake-up was lost, {WRONG}: a record was wrong"
     assert int(hammer.stdout.split()[3]) > 500, "it hardly slept: this was no test of waking"

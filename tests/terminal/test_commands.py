@@ -18,13 +18,13 @@ from tests.nsq.api import channel_stats, post
 from tests.nsq.servers import HOST, SHARDS, running
 from tests.reader.broker import Broker
 from tests.servers import ROOT, free_port, wait_until
-from tests.terminal.commands import MQ, done, objects, on_port, run, started
+from tests.terminal.commands import MQ, Started, done, objects, on_port, run, started
 
 At = dict[str, str]
 ODD = b"\x1b[31mred\x07\xff"
 
 
-def line_of(process: subprocess.Popen[bytes]) -> bytes:
+def line_of(process: Started) -> bytes:
     """Its next, or what it complains of."""
     assert process.stdout is not None
     assert process.stderr is not None
@@ -105,7 +105,7 @@ def test_a_topic_is_followed_by_a_protocol_that_can(broker: Broker, at: At, sche
     seen = threading.Event()
 
     def publish() -> None:
-        while not seen.is_set():
+        while not seen.wait(0.1):
             done("publish", topic, "heard", at[scheme])
 
     thread = threading.Thread(target=publish)
@@ -177,14 +177,14 @@ def test_tail_goes_on_when_the_broker_is_back(tmp_path: Path, kept: bool) -> Non
     where, listen = f"--at=http://{HOST}:{port}", [f"--listen=http://{HOST}:{port}"]
     data = tmp_path / "data" if kept else None
     with running(SHARDS, data_dir=data, arguments=listen) as server:
-        wait_until(lambda: run("publish", "back", "one", "two", where).returncode == 0, "it is served")
+        wait_until(lambda: run("publish", "back", "one", "two", where).returncode == 0, "it is served", pause=0.1)
         tail = started("tail", "back", "-f", "-n", "1", "--raw", where)
         assert line_of(tail) == b"two\n"
         server.kill()
         assert tail.stderr is not None
         assert tail.stderr.readline().rstrip().endswith(b"; waiting for it")
     with running(SHARDS, data_dir=data, arguments=listen):
-        wait_until(lambda: run("publish", "back", "three", where).returncode == 0, "it is served again")
+        wait_until(lambda: run("publish", "back", "three", where).returncode == 0, "it is served again", pause=0.1)
         assert line_of(tail) == b"three\n"
         tail.send_signal(signal.SIGINT)
         assert tail.wait(10) == 130
@@ -201,17 +201,19 @@ def test_following_and_consuming_go_on_after_a_restart(tmp_path: Path) -> None:
     arguments = [f"--listen={scheme}://{HOST}:{port}" for scheme, port in ports.items()]
     of = {name: tuple(name.split("-")) for name in ANEW}
     where = {name: f"--at={of[name][1]}://{HOST}:{ports[of[name][1]]}" for name in ANEW}
-    processes: dict[str, subprocess.Popen[bytes]] = {}
+    processes: dict[str, Started] = {}
 
     def publish(name: str, body: str) -> None:
-        wait_until(lambda: run("publish", f"anew.{name}", body, where[name]).returncode == 0, "it is published")
+        wait_until(
+            lambda: run("publish", f"anew.{name}", body, where[name]).returncode == 0, "it is published", pause=0.1
+        )
 
     def publish_until_shown(name: str, first: bytes, body: str) -> None:
         """Core NATS keeps nothing, and nobody says when its client has subscribed."""
         shown = threading.Event()
 
         def repeat() -> None:
-            while not shown.is_set():
+            while not shown.wait(0.1):
                 publish(name, body)
 
         thread = threading.Thread(target=repeat)
@@ -256,7 +258,9 @@ def test_following_and_consuming_go_on_after_a_restart(tmp_path: Path) -> None:
 
 def test_topics_are_listed_by_who_can_list_them(broker: Broker, at: At) -> None:
     broker.publish(*[("listed.b", b"x")] * 3, ("listed.a", b"x"))
-    wait_until(lambda: [row["published"] for row in objects("topics", "listed.", at["http"])] == [1, 3], "sampled")
+    wait_until(
+        lambda: [row["published"] for row in objects("topics", "listed.", at["http"])] == [1, 3], "sampled", pause=0.1
+    )
     for scheme in ("http", "nsq-http", "beanstalk"):
         rows = objects("topics", "LISTED.", at[scheme])
         assert [row["name"] for row in rows] == ["listed.a", "listed.b"], scheme
@@ -281,7 +285,7 @@ def name_of(line: str) -> str:
     return str(json.loads(line)["name"])
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+@pytest.mark.parametrize("encoding", ["ascii", pytest.param("latin-1", marks=pytest.mark.long), "utf-8"])
 def test_a_terminal_that_lacks_characters_gets_others(broker: Broker, at: At, encoding: str) -> None:
     topic, body = "sch\u00f6n.\u6ce8", "\u00fcn\u00ef \U0001f389"
     locale = {"PYTHONIOENCODING": encoding, "LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
@@ -298,7 +302,7 @@ def test_a_terminal_that_lacks_characters_gets_others(broker: Broker, at: At, en
     assert body in done("peek", topic, at["http"]).decode()
     assert json.loads(wrote("peek", topic, "-n", "1", "--json"))["text"] == body
     assert (body if encoding == "utf-8" else r"\U0001f389") in wrote("peek", topic)
-    wait_until(lambda: topic in map(name_of, wrote("topics", "--json").splitlines()), "it is listed")
+    wait_until(lambda: topic in map(name_of, wrote("topics", "--json").splitlines()), "it is listed", pause=0.1)
     assert "sch" in wrote("topics")
     assert "PUBLISHED" in wrote("top", "--count", "1")
 
@@ -306,7 +310,7 @@ def test_a_terminal_that_lacks_characters_gets_others(broker: Broker, at: At, en
 def test_a_terminal_obeys_nothing_that_a_name_says(broker: Broker, at: At) -> None:
     name = "odd\x1b[31mn\u00e4me"
     done("publish", name, "x", at["pulsar"])
-    wait_until(lambda: b"odd" in done("topics", "odd\x1b", at["http"]), "it is listed")
+    wait_until(lambda: b"odd" in done("topics", "odd\x1b", at["http"]), "it is listed", pause=0.1)
     shown = done("topics", "odd\x1b", at["http"]).decode()
     assert "odd\\x1b[31mn\u00e4me" in shown
     assert "\x1b" not in shown

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="there is n
 
 
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*[34][0-7](?:;\d+)*m")
+LOOK_S: Final = 0.1  # each look is a process
 TALL: Final = 300  # lines: other tests' topics are shown too
 
 
@@ -48,7 +49,7 @@ class Terminal:
         return self._run("capture-pane", "-p", "-e")
 
     def sees(self, text: str) -> None:
-        wait_until(lambda: text in self.text(), f"it shows {text}; it shows\n{self.text()}")
+        wait_until(lambda: text in self.text(), f"it shows {text}; it shows\n{self.text()}", pause=LOOK_S)
 
     def close(self) -> None:
         subprocess.run(["tmux", "-S", self._socket, "kill-server"], capture_output=True, check=False, timeout=20)
@@ -73,7 +74,7 @@ def test_it_is_live_and_obeys_keys(terminal: Terminal, broker: Broker) -> None:
     terminal.sees(" OK")
     assert row(terminal, "top.one")[4] == "30"
     broker.publish(*[("top.one", b"x")] * 40)
-    wait_until(lambda: row(terminal, "top.one")[4:5] == ["70"], "the backlog has grown")
+    wait_until(lambda: row(terminal, "top.one")[4:5] == ["70"], "the backlog has grown", pause=LOOK_S)
 
     def first_is_one(key: str) -> bool:
         """Pressed until it counts: a terminal may lose one on a machine that is busy."""
@@ -81,22 +82,24 @@ def test_it_is_live_and_obeys_keys(terminal: Terminal, broker: Broker) -> None:
         text = terminal.text()
         return 0 < text.find("top.one") < text.find("top.two")
 
-    wait_until(lambda: first_is_one("n"), "by name")
-    wait_until(lambda: first_is_one("b"), "70 before 50")
+    wait_until(lambda: first_is_one("n"), "by name", pause=LOOK_S)
+    wait_until(lambda: first_is_one("b"), "70 before 50", pause=LOOK_S)
     terminal.press("/")
     terminal.press("T", "W", "O", "Enter")
     terminal.sees("with “TWO”")
-    wait_until(lambda: "top.one" not in terminal.text(), "only one is left")
+    wait_until(lambda: "top.one" not in terminal.text(), "only one is left", pause=LOOK_S)
     terminal.press("Escape")
     terminal.sees("top.one")
     terminal.size(60, 14)
-    wait_until(lambda: "top." in terminal.text() and len(terminal.text().splitlines()[0]) <= 60, "it fits")
+    wait_until(
+        lambda: "top." in terminal.text() and len(terminal.text().splitlines()[0]) <= 60, "it fits", pause=LOOK_S
+    )
     terminal.size(5, 2)
     terminal.size(110, 30)
     terminal.sees("top.one")
     broker.server.replace("mq-gateway")
     broker.publish(*[("top.one", b"x")] * 5)
-    wait_until(lambda: row(terminal, "top.one")[4:5] == ["75"], "it has come back")
+    wait_until(lambda: row(terminal, "top.one")[4:5] == ["75"], "it has come back", pause=LOOK_S)
     terminal.press("q")
     terminal.sees("ended 0")
 
@@ -151,7 +154,7 @@ def test_colours_are_left_out_when_asked_for(broker: Broker, at: dict[str, str],
 def test_wide_characters_and_marks_move_no_column(broker: Broker, at: dict[str, str], tmp_path: Path) -> None:
     names = ("plain.w", "\u6ce8\u6587.w", "e\u0301te\u0301.w", "\uff21" * 40 + ".w")
     broker.publish(*[(name, b"x") for name in names for _ in range(7)])
-    wait_until(lambda: len(objects("topics", ".w", at["http"])) == len(names), "they are sampled")
+    wait_until(lambda: len(objects("topics", ".w", at["http"])) == len(names), "they are sampled", pause=LOOK_S)
     listed = done("topics", ".w", at["http"]).decode().splitlines()
     assert len({columns(line) for line in listed}) == 1, listed
     command = shlex.join([*MQ, "top", at["http"]])
@@ -160,7 +163,7 @@ def test_wide_characters_and_marks_move_no_column(broker: Broker, at: dict[str, 
         terminal.sees("plain.w")
         terminal.press("/")
         terminal.press(".", "w", "Enter")
-        wait_until(lambda: f"of {len(names)} " in terminal.text(), "only these are shown")
+        wait_until(lambda: f"of {len(names)} " in terminal.text(), "only these are shown", pause=LOOK_S)
         before = [line.rpartition(" 7 ")[0] for line in terminal.text().splitlines() if " 7 " in line]
         assert len(before) == len(names), terminal.text()
         assert len({columns(text) for text in before}) == 1, before
