@@ -15,6 +15,7 @@ from mq_shards.acceptor.protocols.pulsar.clients import Client, Consumer, Reques
 
 AWAY_NS: Final = 1_000_000_000  # so long
 MOST: Final = 1000  # of all clients; beyond that the oldest are forgotten
+MOST_SEEKS: Final = 16  # of one consumer; applications send one
 
 
 @dataclass(slots=True, eq=False)
@@ -47,9 +48,10 @@ class Returning:
     def waits(self, request: Request) -> bool:
         """Whether a SEEK waits for its consumer, whose SUBSCRIBE is not answered yet."""
         away = self._find(request.client, request.body.consumer_id)
-        if away is not None:
-            away.seeks.append(request)
-        return away is not None
+        if away is None or len(away.seeks) == MOST_SEEKS:
+            return False
+        away.seeks.append(request)
+        return True
 
     def take(self, client: Client, consumer_id: int) -> list[Request]:
         """The SEEKs that wait for a consumer. It is back, or will never be."""
