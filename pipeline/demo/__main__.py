@@ -33,11 +33,9 @@ START_S: Final = 30.0
 STOP_S: Final = 20.0
 CHANNEL: Final = "billing"
 # The optimizing compiler is of no use to a JVM that lives for half a minute. With the usual sizes it would collect all
-# garbage whenever some more classes are loaded, and clear out compiled code that is needed again. To verify Spark's
-# classes takes half as long as to load them.
+# garbage whenever some more classes are loaded, and clear out compiled code that is needed again.
 JAVA_OPTIONS: Final = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=400m -XX:ReservedCodeCacheSize=256m -Xmn300m "
-    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote "
     "-Xlog:disable -Xlog:all=error:stderr"
 )
 # Few rows repay neither planning twice nor compiling code for them.
