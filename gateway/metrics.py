@@ -107,10 +107,12 @@ class Metrics:
 
     async def _rings(self, up: Sequence[bool]) -> dict[int, list[Ring]]:
         """The rings by worker, without workers that do not answer."""
+        async def rings(worker: int) -> list[Ring]:
+            async with asyncio.timeout(RINGS_S):
+                return await self._broker.rings(worker)
+
         asked = [worker for worker, is_up in enumerate(up) if is_up]
-        found = await asyncio.gather(
-            *(asyncio.wait_for(self._broker.rings(worker), RINGS_S) for worker in asked), return_exceptions=True
-        )
+        found = await asyncio.gather(*map(rings, asked), return_exceptions=True)
         return {worker: of for worker, of in zip(asked, found, strict=True) if not isinstance(of, BaseException)}
 
     async def topics(self) -> list[Topic] | None:
@@ -118,7 +120,8 @@ class Metrics:
         if self._broker.workers.missing:
             return None
         try:
-            return await asyncio.wait_for(self._broker.topics(), CATALOG_S)
+            async with asyncio.timeout(CATALOG_S):
+                return await self._broker.topics()
         except (WorkersError, TimeoutError):
             return None
 

@@ -121,7 +121,9 @@ class Workers:
         self._bytes += len(body)
         self._turn_soon()
         try:
-            return await asyncio.wait_for(future, self._request_s)
+            # wait_for() would keep a reply that comes together with a cancellation, and the task would go on.
+            async with asyncio.timeout(self._request_s):
+                return await future
         except TimeoutError:
             raise WorkersError(f"worker {worker} has not answered for {self._request_s:g} s") from None
 

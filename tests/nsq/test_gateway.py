@@ -458,6 +458,20 @@ class TestWorkers:
 
         with_workers(play, bytes_under_way=100)
 
+    def test_a_task_that_is_cancelled_ends_though_it_is_answered_at_the_same_moment(self) -> None:
+        """Otherwise a stop waits for a task that goes on for ever."""
+
+        async def play(engine: FakeEngine, workers: Workers) -> None:
+            task = asyncio.create_task(workers.ask(0, 1))
+            await settle()
+            engine.answer(*engine.asked[0][:2])
+            workers.turn()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+        with_workers(play)
+
     def test_whoever_gives_up_is_not_missed(self) -> None:
         async def play(engine: FakeEngine, workers: Workers) -> None:
             with pytest.raises(WorkersError, match="has not answered"):
