@@ -37,7 +37,8 @@ class _Pairs(dict[str, Any]):
         self.pairs = pairs
 
 
-_TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*+"|-?+[0-9]++(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]++)?+', re.DOTALL)
+# A string without its end is one token too, so that no search begins within it again.
+_TOKENS: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?+|-?+[0-9]++(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]++)?+', re.DOTALL)
 _ESCAPES: Final = re.compile(
     r"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})|(\\.)", re.DOTALL
 )

@@ -492,3 +492,12 @@ def test_random_bytes_hurt_nobody_else(tls_settings: Settings) -> None:
                 wire.send(draw.randbytes(draw.choice([1, 10, 1000, 50_000])))
                 wire.end_sending()
         assert other.ask(frames.identify()) == OK
+
+
+@pytest.mark.parametrize(
+    "text", [b'"' + b'\\"' * 500_000, b'"a' * 500_000, b"1" * 1_000_000 + b"e", b'{"a":' * 200_000]
+)
+def test_bad_json_of_a_megabyte_is_refused_in_a_moment(text: bytes) -> None:
+    """Were the time quadratic, an acceptor would stand still for an hour."""
+    with pytest.raises(DecodeError):
+        go_json.loads(text)
