@@ -34,6 +34,7 @@ SECTION_BYTES: Final = 1 << 20
 BODY_SECTIONS: Final = 1 << 16  # sections of one body
 READ_BYTES: Final = 64 << 10
 SHOWN_BYTES: Final = len(r"\xff") * MAX_TOPIC_BYTES  # the longest name as shown: none of its bytes is text
+HEADERS_MOST: Final[int] = ffi.sizeof("struct headers") + lib.HEADERS_MAX_BYTES
 ANY_SIZE: Final = (1 << 32) - 1
 # Matches most names without the full check of _is_name().
 _USUAL_NAME: Final = re.compile(r"[A-Za-z0-9+/;.$_():@-]+(?:#ephemeral)?")
@@ -73,9 +74,13 @@ def check(body: bytes, max_message_bytes: int) -> Iterator[Section]:
         size = section.end - section.data
         if size > SECTION_BYTES and section.messages != 1:
             raise SectionsError(f"a section has {SECTION_BYTES} bytes at most, or one message; at {at} are {size}")
-        if section.messages == 0 or lib.many_count(base + section.data, size, max_message_bytes) != section.messages:
+        most = max_message_bytes + (HEADERS_MOST if section.has_headers else 0)
+        if section.messages == 0 or lib.many_count(base + section.data, size, most) != section.messages:
             if section.messages and lib.many_count(base + section.data, size, ANY_SIZE) == section.messages:
-                raise SectionsError(f"a message in the section at {at} has more than {max_message_bytes} bytes")
+                raise SectionsError(
+                    f"a message for {section.topic[:80]!r} has more than {max_message_bytes} bytes, which is the most "
+                    "that the broker takes of clients of any protocol (docs/limits.md)"
+                )
             raise SectionsError(f"the section at {at} does not hold {section.messages or 'any'} messages")
         if section.has_headers and not lib.many_have_headers(base + section.data, size):
             raise SectionsError(f"a message in the section at {at} has not the headers that it should begin with")

@@ -238,7 +238,7 @@ def test_buried_jobs_are_kicked_and_a_tube_is_paused(broker: Broker) -> None:
         ({"do": "publish", "topic": "t"}, 400), ({"do": "publish", "topic": "t", "base64": "?"}, 400),
         ({"do": "publish", "topic": "t", "body": "x", "delay_s": 1e300}, 400), ({"do": "make", "topic": "a b"}, 400),
         ({"do": "publish", "topic": "x" * 1025, "body": "x"}, 400), ({"do": "empty", "topic": "a\nb"}, 404),
-        ({"do": "publish", "topic": "t", "body": "x" * ((1 << 20) + 1)}, 413),
+        ({"do": "publish", "topic": "t", "body": "x" * ((5 << 20) + 1)}, 413),
         ({"do": "rewind", "topic": "no.such", "channel": "c"}, 404), ({"do": "pause", "topic": ["t"]}, 400),
     ],
 )  # fmt: skip

@@ -151,7 +151,7 @@ def test_topics_are_only_appended_to(spark: SparkSession, broker: Broker) -> Non
         (100, "'refused'", "null", [], "column body is null in"),
         (100, "null", "'x'", [], "column topic is null in"),
         (100, "'no\tname'", "'x'", [], "'no.*name' is not a topic's name"),
-        (100, "'refused'", "repeat('x', 1 << 21)", [], "more than 1048576 bytes"),
+        (100, "'refused'", "repeat('x', 6 << 20)", [], "for 'refused' has more than 5242880 bytes"),
         (100, "'refused'", "repeat('x', 33 << 20)", [], "topic refused: a message of 34603008 bytes"),
         (100, "'refused'", "'x'", ["if(id = {row}, -1, 0) delay_ms"], "column delay_ms: -1 is not 0 to"),
         # Its task has sent 16 MB when it comes to that row.

@@ -190,7 +190,7 @@ def test_of_a_body_with_something_wrong_nothing_is_published(broker: Broker) -> 
         ("PUT", "/v1/writers/w", b"[" * 200_000, 400, "not JSON"),
         ("PUT", "/v1/readers/x", b"[" * 200_000, 400, "not JSON"),
         ("PUT", "/v1/readers/x", b'{"a":' * 200_000, 400, "not JSON"),
-        ("POST", "/v1/publish", encode([("t", b"x" * ((1 << 20) + 1))]), 400, "more than 1048576"),
+        ("POST", "/v1/publish", encode([("t", b"x" * ((5 << 20) + 1))]), 400, "more than 5242880"),
         ("POST", "/v1/publish", section("t", b"x" * (1 << 19), b"x" * (1 << 19)), 400, "or one message"),
         ("POST", "/v1/publish", section("t"), 400, "any messages"),
         ("POST", "/v1/publish", _wrong(messages=2), 400, "does not hold 2 messages"),

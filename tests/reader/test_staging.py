@@ -79,7 +79,7 @@ def test_no_piece_is_put_into_the_middle_of_a_section(broker: Broker, data_dir: 
         (ONE + TWO[:5], "middle of its head"),
         (ONE + section("a\nb", b"x"), "not a topic's name"),
         (section("a"), "any messages"),
-        (section("a", b"x" * ((1 << 20) + 1)), "more than 1048576"),
+        (section("a", b"x" * ((5 << 20) + 1)), "more than 5242880"),
         (section("a", *[b"x" * 1000] * 1100), "or one message"),
     ],
 )
