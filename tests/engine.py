@@ -18,8 +18,8 @@ from mq_shards.acceptor import engine as acceptor_engine
 from mq_shards.acceptor.engine import LOCAL, Answer, Upcall, protocol_number
 from mq_shards.acceptor.engine import Engine as AcceptorEngine
 from mq_shards.acceptor.protocol import Broker
-from mq_shards.acceptor.protocols.beanstalk.beanstalk import Beanstalk
-from mq_shards.acceptor.protocols.nsq.nsq import Nsq
+from mq_shards.acceptor.protocols.beanstalk.serving import BeanstalkServing
+from mq_shards.acceptor.protocols.nsq.serving import NsqServing
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.gateway.catalog import Topic, decode
 from mq_shards.ringbuf import ring
@@ -220,9 +220,11 @@ class Engine:
         self._acceptor = AcceptorEngine(0, self._count, self._shards, self._board, self._acceptor_wake)
         broker = Broker("0123456789abcdef", self.wall_ns)
         tubes = {"max-job-size": MAX_JOB_BYTES}
-        self._beanstalk = Beanstalk(self._acceptor, tubes, broker, lambda: self.wall_ns)
+        self._beanstalk = BeanstalkServing(self._acceptor, tubes, broker, lambda: self.wall_ns)
         settings = default_settings()["nsq"]
-        self._nsq = Nsq(self._acceptor, settings, broker, now_ns=lambda: self.now_ns, wall_ns=lambda: self.wall_ns)
+        self._nsq = NsqServing(
+            self._acceptor, settings, broker, now_ns=lambda: self.now_ns, wall_ns=lambda: self.wall_ns
+        )
         self._acceptor.turn(self.now_ns)
         self._local = self._acceptor.local()
         self._answers: dict[int, Answer] = {}

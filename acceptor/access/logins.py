@@ -14,7 +14,7 @@ import heapq
 import itertools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -32,13 +32,13 @@ Done = Callable[[Login | None], None]
 CallLater = Callable[[float, Callable[[], None]], object]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Said:
     """What a client has said of itself. The certificate's names were verified."""
 
     user: str = ""
-    password: str = field(default="", repr=False)
-    token: str = field(default="", repr=False)
+    password: str = ""
+    token: str = ""
     certificate: tuple[str, ...] = ()
 
     @classmethod

@@ -19,17 +19,13 @@ RIGHTS: Final = (PUBLISH, CONSUME, READ, MANAGE)
 ALL: Final = "*"
 
 
-@dataclass(frozen=True, slots=True)
 class Patterns:
     """Names of topics, and prefixes of names followed by a *."""
 
-    texts: tuple[str, ...] = ()
-    _names: frozenset[str] = field(init=False, repr=False, compare=False)
-    _beginnings: tuple[str, ...] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_names", frozenset(text for text in self.texts if not text.endswith("*")))
-        object.__setattr__(self, "_beginnings", tuple(text[:-1] for text in self.texts if text.endswith("*")))
+    def __init__(self, texts: tuple[str, ...] = ()) -> None:
+        self.texts: Final = texts
+        self._names = frozenset(text for text in texts if not text.endswith("*"))
+        self._beginnings = tuple(text[:-1] for text in texts if text.endswith("*"))
 
     def match(self, topic: str) -> bool:
         return topic in self._names or topic.startswith(self._beginnings)
@@ -39,11 +35,13 @@ class Patterns:
         return ALL in self.texts
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class User:
+    """A user, and what may be done in its name."""
+
     name: str
-    password: str = field(default="", repr=False)  # hashed by bcrypt
-    tokens: tuple[str, ...] = field(default=(), repr=False)  # hashed
+    password: str = ""  # hashed by bcrypt
+    tokens: tuple[str, ...] = ()  # hashed
     certificates: tuple[str, ...] = ()
     rights: Mapping[str, Patterns] = field(default_factory=dict)
 
@@ -61,13 +59,13 @@ class User:
         return () if found is None else found.texts
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Login:
     """Who a client is, and the proof as it is kept: a hash or a certificate's name; empty if the listener names the
     user."""
 
     user: User
-    by: str = field(default="", repr=False)
+    by: str = ""
 
 
 class Users:

@@ -68,7 +68,7 @@ Settings: TypeAlias = dict[str, dict[str, Setting]]
 Given: TypeAlias = tuple[str, object]  # where the option was set, and its value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Options:
     """Everything the supervisor needs to know. `data_dir` None: --memory; `workers` or `shards` None: not given."""
 

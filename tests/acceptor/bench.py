@@ -16,7 +16,7 @@ from typing import Any, Final
 from mq_shards.acceptor import engine
 from mq_shards.acceptor.engine import Engine, protocol_number
 from mq_shards.acceptor.protocol import Broker
-from mq_shards.acceptor.protocols.beanstalk.beanstalk import Beanstalk
+from mq_shards.acceptor.protocols.beanstalk.serving import BeanstalkServing
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.ringbuf import create
 
@@ -203,7 +203,9 @@ class Bench:
         broker = Broker("0123456789abcdef", STARTED_NS)
         self.full: list[int] = []  # why no connection was accepted
         self.gave_way = 0
-        self.beanstalk = Beanstalk(self.acceptor, {"max-job-size": 65535}, broker, lambda: STARTED_NS + 5 * SECOND)
+        self.beanstalk = BeanstalkServing(
+            self.acceptor, {"max-job-size": 65535}, broker, lambda: STARTED_NS + 5 * SECOND
+        )
         self.worker = [
             FakeWorker(self.acceptor, i, self.ring_bytes, self._wake) for i in range(self.workers)
         ]  # fmt: skip

@@ -28,7 +28,7 @@ from mq_shards.acceptor.protocols import go_json
 from mq_shards.acceptor.protocols.go_json import DecodeError
 from mq_shards.acceptor.protocols.nsq import options as nsq_options
 from mq_shards.acceptor.protocols.nsq import tls as nsq_tls
-from mq_shards.acceptor.protocols.nsq.nsq import Nsq, quoted, shortened
+from mq_shards.acceptor.protocols.nsq.serving import NsqServing, quoted, shortened
 from mq_shards.csrc._core import lib
 from mq_shards.ringbuf.control import Control
 from mq_shards.supervisor.options.options import default_settings
@@ -230,7 +230,7 @@ class Acceptor:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK)
         self.engine = Engine(0, 1, 8, board, self._wake)
         os.close(board)
-        self.nsq = Nsq(self.engine, settings, Broker("0" * 16, 0), now_ns=lambda: self.now_ns)
+        self.nsq = NsqServing(self.engine, settings, Broker("0" * 16, 0), now_ns=lambda: self.now_ns)
 
     def close(self) -> None:
         self.nsq.close()
@@ -450,21 +450,21 @@ def test_a_defect_costs_one_connection_and_no_other(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, where: str
 ) -> None:
     bad: set[int] = set()
-    identify = Nsq._identify
-    works = getattr(Nsq, where)
+    identify = NsqServing._identify
+    works = getattr(NsqServing, where)
 
-    def notice(self: Nsq, conn: int, client: object, body: bytes) -> None:
+    def notice(self: NsqServing, conn: int, client: object, body: bytes) -> None:
         if b"bad" in body:
             bad.add(conn)
         identify(self, conn, client, body)  # type: ignore[arg-type]
 
-    def fails(self: Nsq, conn: int, *rest: object) -> None:
+    def fails(self: NsqServing, conn: int, *rest: object) -> None:
         if conn in bad or (where == "_identify" and b"bad" in bytes(rest[-1])):  # type: ignore[call-overload]
             raise RuntimeError("a defect")
         works(self, conn, *rest)
 
-    monkeypatch.setattr(Nsq, "_identify", notice)
-    monkeypatch.setattr(Nsq, where, fails)
+    monkeypatch.setattr(NsqServing, "_identify", notice)
+    monkeypatch.setattr(NsqServing, where, fails)
     with serving(settings) as port, Wire(port) as before, Wire(port) as failing:
         before.identify(deflate=True)
         before.start_deflate()

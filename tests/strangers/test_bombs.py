@@ -16,7 +16,7 @@ from mq_shards.acceptor.engine import Engine, protocol_number
 from mq_shards.acceptor.filters import PIECE_BYTES
 from mq_shards.acceptor.filters.snappy import IDENTIFIER_CHUNK
 from mq_shards.acceptor.protocol import Broker
-from mq_shards.acceptor.protocols.nsq.nsq import Nsq
+from mq_shards.acceptor.protocols.nsq.serving import NsqServing
 from mq_shards.csrc._core import lib
 from mq_shards.supervisor.options.options import default_settings
 
@@ -56,7 +56,7 @@ class Turns:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK)
         self.engine = Engine(0, 1, 8, board, self._wake)
         os.close(board)
-        self.nsq = Nsq(self.engine, default_settings()["nsq"], Broker("0" * 16, 0), now_ns=lambda: self.now_ns)
+        self.nsq = NsqServing(self.engine, default_settings()["nsq"], Broker("0" * 16, 0), now_ns=lambda: self.now_ns)
         self.fed = 0  # bytes, in the last turn
         feed = self.engine.feed
 

@@ -112,8 +112,10 @@ class Claim(NamedTuple):
     proven: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Who:
+    """The users, and how to claim to be one: see above."""
+
     users: tuple[User, ...] = ()
     # The credentials common to all clients, if there are no users: a token, or a user and a password.
     user: str = ""
@@ -124,12 +126,12 @@ class Who:
     system_account: str = SYSTEM_ACCOUNT
     by_jwt: bool = False  # operator mode: operator.py
     limits: Mapping[str, AccountLimits] = field(default_factory=dict)  # by account
-    _names: Mapping[str, User] = field(init=False, repr=False, compare=False)
-    _nkeys: Mapping[str, User] = field(init=False, repr=False, compare=False)
+    _names: Mapping[str, User] = field(init=False)
+    _nkeys: Mapping[str, User] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_names", {user.name: user for user in self.users if not user.nkey})
-        object.__setattr__(self, "_nkeys", {user.nkey: user for user in self.users if user.nkey})
+        self._names = {user.name: user for user in self.users if not user.nkey}
+        self._nkeys = {user.nkey: user for user in self.users if user.nkey}
 
     @property
     def required(self) -> bool:

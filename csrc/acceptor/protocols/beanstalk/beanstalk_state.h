@@ -1,5 +1,5 @@
 /* The beanstalkd protocol. Python has the rest of it: stats, the lists of tubes, and quit
- * (acceptor/protocols/beanstalk/beanstalk.py).
+ * (acceptor/protocols/beanstalk/serving.py).
  *
  *   beanstalk.c           bytes to requests
  *   beanstalk_words.c     numbers and names in a line

@@ -1,0 +1,605 @@
+"""NSQ's rare commands, IDENTIFY, AUTH and SUB; whether a client may publish; and the connections' filters.
+
+The codec, nsq.c, does the other commands. It hands over a command when everything before it on the connection has been
+answered, and takes no more input of the connection until the command is done:
+
+    IDENTIFY '\n' body      AUTH '\n' body      SUB topic channel
+    PUB topic, MPUB topic, DPUB topic ms      asks whether the client may publish: "authorize" is the answer, then the
+                                              codec parses the command again
+
+Errors, their texts and the order of the checks are those of nsqd 1.3. Every error of these commands ends the
+connection.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import orjson
+from mq_shards.acceptor import engine
+from mq_shards.acceptor.access.logins import Said
+from mq_shards.acceptor.access.rights import CONSUME, PUBLISH, Login
+from mq_shards.acceptor.engine import Answer, Engine
+from mq_shards.acceptor.protocol import Broker, Settings
+from mq_shards.acceptor.protocols.nsq import options as nsq_options
+from mq_shards.acceptor.protocols.nsq.identify import (
+    TEXT_CHARACTERS,
+    ClientError,
+    Terms,
+    Upgrade,
+    default_terms,
+    negotiate,
+    parse,
+)
+from mq_shards.acceptor.protocols.nsq.nsq import Nsq
+from mq_shards.acceptor.protocols.nsq.producers import Producers
+from mq_shards.acceptor.upgrade import Upgrades
+from mq_shards.csrc._core import ffi, lib
+
+if TYPE_CHECKING:
+    # Imported only when needed: most brokers use none of them.
+    from mq_shards.acceptor.filters.tls import TlsFactory
+    from mq_shards.acceptor.protocols.nsq.auth import AuthClient, Authorizations, Outcome, Question
+
+RESPONSE: Final = 0
+ERROR: Final = 1
+OK: Final = b"OK"
+SECOND_NS: Final = 1_000_000_000
+
+EPHEMERAL: Final = nsq_options.EPHEMERAL.encode()
+HIDDEN: Final = tuple(name.encode() for name in nsq_options.HIDDEN)
+INIT, SUBSCRIBED = 0, 3  # nsqd's numbers of a client's states
+DESCRIPTION_BYTES: Final[int] = lib.DESCRIPTION_MAX_BYTES
+
+# The codec's options by the nsqd options that they are set from.
+ENGINE_OPTIONS: Final = {
+    "max-msg-size": "max-msg-size",
+    "max-body-size": "max-body-size",
+    "max-rdy-count": "max-rdy-count",
+    "max-req-timeout": "max-req-timeout-ns",
+    "msg-timeout": "msg-timeout-ns",
+    "client-timeout": "client-timeout-ns",
+}
+
+FAILURES: Final = {
+    engine.NO_SPACE: "no space left",
+    engine.TOO_MANY: "too many topics",
+    engine.FAILED: "internal error",
+}
+NEVER_NS: Final = (1 << 63) - 1
+WhenAsked: TypeAlias = Callable[["Outcome"], None]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Asking:
+    """A question to the auth server that is under way."""
+
+    question: Question
+    then: WhenAsked
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Client:
+    """The state of a connection."""
+
+    connected_s: int
+    terms: Terms  # of the last IDENTIFY, as it was answered
+    # The terms that are applied, those of the first IDENTIFY: nsqd too applies no later ones.
+    sent_terms: Terms | None = None
+    client_id: str | None = None
+    hostname: str | None = None
+    user_agent: str = ""
+    subscribed: bool = False
+    subscribing: tuple[bytes, bytes] | None = None
+    consumes: bytes = b""  # the topic it has subscribed to
+    login: Login | None = None  # None also where no users are configured
+    secret: bytes = b""
+    authorizations: Authorizations | None = None
+    asking: Asking | None = None
+    upgrade: Upgrade | None = None  # the filters that it has, or gets after the handshake
+    snappy: bool = False
+    deflate: bool = False
+
+    @property
+    def authorized(self) -> bool:
+        return self.login is not None or (self.authorizations is not None and len(self.authorizations.entries) > 0)
+
+
+class NsqServing(Nsq):
+    def __init__(
+        self,
+        engine: Engine,
+        settings: Settings,
+        broker: Broker,
+        *,
+        now_ns: Callable[[], int] = time.monotonic_ns,
+        wall_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """Raises ValueError when the certificates that `settings` name cannot be used."""
+        super().__init__(engine, settings, broker)
+        self._now_ns = now_ns
+        self._wall_ns = wall_ns
+        self._clients: dict[int, Client] = {}
+        self._upgrades = Upgrades(engine, self._shaken, self._handshake_failed, now_ns)
+        self._make_tls = _tls_factory(settings)
+        Producers(engine, self._number, self._described, broker.calls)
+        self._auth: AuthClient | None = None
+        if settings["auth-http-address"]:
+            from mq_shards.acceptor.protocols.nsq import auth as nsq_auth
+            from mq_shards.acceptor.protocols.nsq import tls as nsq_tls
+
+            self._auth = nsq_auth.AuthClient(
+                settings["auth-http-address"],
+                connect_timeout_ns=settings["http-client-connect-timeout"],
+                request_timeout_ns=settings["http-client-request-timeout"],
+                context=nsq_tls.client_context(settings),
+                poke=engine.poke,
+                now_ns=now_ns,
+            )
+        for option, name in ENGINE_OPTIONS.items():
+            engine.set(f"nsq.{name}", settings[option])
+        engine.set("nsq.auth", int(self._auth is not None))
+        engine.set("nsq.tls-required", int(nsq_options.is_tls_required(settings)))
+
+    def reload(self, settings: Settings) -> None:
+        """Reads the certificates again, for new connections. Raises ValueError when they cannot be used, with nothing
+        changed."""
+        self._make_tls = _tls_factory(settings)
+        if self._auth is not None:
+            from mq_shards.acceptor.protocols.nsq import tls as nsq_tls
+
+            self._auth.trust(nsq_tls.client_context(settings))
+
+    def close(self) -> None:
+        """Called before the engine is closed."""
+        if self._auth is not None:
+            self._auth.close()
+
+    # --- upcalls ----------------------------------------------------------------------------------------------------
+
+    def command(self, conn: int, command: bytes) -> None:
+        client = self._clients.get(conn)
+        if client is None:
+            client = Client(self._wall_ns() // SECOND_NS, default_terms(self._settings))
+            self._clients[conn] = client
+        line, _, body = command.partition(b"\n")
+        words = line.split(b" ")
+        try:
+            match words[0]:
+                case b"IDENTIFY":
+                    self._identify(conn, client, body)
+                case b"AUTH":
+                    self._authenticate(conn, client, words, body)
+                case b"SUB":
+                    self._subscribe(conn, client, words)
+                case b"PUB" | b"MPUB" | b"DPUB":
+                    self._publish(conn, client, words)
+                case other:
+                    raise ClientError("E_INVALID", f"invalid command {other.decode(errors='replace')}")
+        except ClientError as error:
+            self._refuse(conn, error)
+
+    def answer(self, conn: int, answer: Answer) -> None:
+        client = self._clients.get(conn)
+        if client is not None and client.subscribing is not None:
+            topic, channel = client.subscribing
+            client.subscribing = None
+            self._subscribed(conn, client, topic, channel, answer.status)
+
+    def input(self, conn: int, data: bytes) -> None:
+        self._upgrades.input(conn, data)
+
+    def output(self, conn: int, data: bytes) -> None:
+        self._upgrades.output(conn, data)
+
+    def poked(self) -> None:
+        """Continues the commands for which the auth server has answered."""
+        if self._auth is None:
+            return
+        for question, outcome in self._auth.outcomes():
+            client = self._clients.get(question.conn)
+            if client is None or client.asking is None or client.asking.question is not question:
+                continue
+            then = client.asking.then
+            client.asking = None
+            try:
+                then(outcome)
+            except ClientError as error:
+                self._refuse(question.conn, error)
+            except Exception:
+                log.exception("cannot handle an answer of the auth server for connection %#x", question.conn)
+                self.failed(question.conn)
+
+    def closed(self, conn: int) -> None:
+        client = self._clients.pop(conn, None)
+        self._upgrades.closed(conn)
+        if client is not None and client.asking is not None:
+            client.asking.question.cancelled = True
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def wait_ns(self) -> int:
+        return self._upgrades.wait_ns()
+
+    def expire(self) -> None:
+        self._upgrades.expire()
+
+    # --- IDENTIFY ---------------------------------------------------------------------------------------------------
+
+    def _identify(self, conn: int, client: Client, body: bytes) -> None:
+        if client.subscribed:
+            raise ClientError("E_INVALID", "cannot IDENTIFY in current state")
+        request = parse(body)
+        client.client_id = request.client_id[:TEXT_CHARACTERS]
+        client.hostname = request.hostname[:TEXT_CHARACTERS]
+        client.user_agent = request.user_agent[:TEXT_CHARACTERS]
+        client.terms.change(request, self._settings)
+        if client.sent_terms is None:
+            client.sent_terms = replace(client.terms)
+            self._engine.call(conn, "heartbeat-ns", client.terms.heartbeat_ns)
+        if not request.feature_negotiation:
+            self._done(conn, OK)
+            return
+        answer, upgrade = negotiate(
+            request,
+            client.terms,
+            self._settings,
+            has_tls=self._make_tls is not None,
+            has_auth=self._auth is not None or self._is_guarded(conn),
+        )
+        if upgrade:
+            self._upgrade(conn, client, answer, upgrade)
+        else:
+            self._done(conn, answer)
+
+    def _upgrade(self, conn: int, client: Client, answer: bytes, upgrade: Upgrade) -> None:
+        if conn in self._upgrades:
+            raise ClientError("E_IDENTIFY_FAILED", "IDENTIFY failed already upgraded")
+        self._upgrades.begin(conn)
+        self._engine.send(conn, frame(RESPONSE, answer))
+        client.upgrade = upgrade
+        if upgrade.tls:
+            assert self._make_tls is not None
+            self._upgrades.shake_hands(conn, self._make_tls())
+            return
+        self._compress(conn, client, upgrade)
+        self._engine.resume(conn)
+
+    def _compress(self, conn: int, client: Client, upgrade: Upgrade) -> None:
+        # Imported here because their libraries are seldom needed.
+        if upgrade.snappy:
+            from mq_shards.acceptor.filters.snappy import Snappy
+
+            self._upgrades.add(conn, Snappy())
+            client.snappy = True
+            self._upgrades.say(conn, frame(RESPONSE, OK))
+        if upgrade.deflate_level is not None:
+            from mq_shards.acceptor.filters.deflate import Deflate
+
+            self._upgrades.add(conn, Deflate(upgrade.deflate_level))
+            client.deflate = True
+            self._upgrades.say(conn, frame(RESPONSE, OK))
+
+    def _shaken(self, conn: int) -> None:
+        client = self._clients[conn]
+        assert client.upgrade is not None
+        self._engine.call(conn, "tls", 1)
+        self._upgrades.say(conn, frame(RESPONSE, OK))
+        self._compress(conn, client, client.upgrade)
+        self._engine.resume(conn)
+
+    def _handshake_failed(self, conn: int, alert: bytes, why: str) -> None:
+        # The error follows the alert, for a client that does not speak TLS at all.
+        error = frame(ERROR, f"E_IDENTIFY_FAILED IDENTIFY failed {why}".encode())
+        self._engine.send(conn, alert + error)
+        self._engine.close_connection(conn)
+
+    # --- AUTH -------------------------------------------------------------------------------------------------------
+
+    def _authenticate(self, conn: int, client: Client, words: list[bytes], secret: bytes) -> None:
+        if client.subscribed:
+            raise ClientError("E_INVALID", "cannot AUTH in current state")
+        if len(words) != 1:
+            raise ClientError("E_INVALID", "AUTH invalid number of parameters")
+        if client.authorized:
+            raise ClientError("E_INVALID", "AUTH already set")
+        client.secret = secret
+        access = self.access
+        said = Said.of_secret(secret.decode(errors="replace"), self.certificate_names(conn))
+        if access is not None and access.guards(conn) and (self._auth is None or access.concerns(said)):
+            access.login(self.name, conn, said, self._engine.remote(conn), partial(self._proven, conn, client))
+        elif self._auth is None:
+            raise ClientError("E_AUTH_DISABLED", "AUTH disabled")
+        else:
+            self._ask_who(conn, client, self._auth)
+
+    def _proven(self, conn: int, client: Client, login: Login | None) -> None:
+        """The login has been checked, perhaps later: by then another connection may have this number."""
+        if self._clients.get(conn) is not client:
+            return
+        if login is not None:
+            client.login = login
+            granted = sum(len(login.user.patterns(right)) for right in (PUBLISH, CONSUME))
+            answer = {"identity": login.user.name, "identity_url": "", "permission_count": granted}
+            self._done(conn, orjson.dumps(answer))
+        else:
+            self._refuse(conn, ClientError("E_AUTH_FAILED", "AUTH failed"))
+
+    def _refuse_still(self, conn: int, client: Client, error: ClientError) -> None:
+        """Called perhaps later, when another connection may have this number."""
+        if self._clients.get(conn) is client:
+            self._refuse(conn, error)
+
+    def _ask_who(self, conn: int, client: Client, auth: AuthClient) -> None:
+        from mq_shards.acceptor.protocols.nsq import auth as nsq_auth
+
+        def heard(outcome: Outcome) -> None:
+            try:
+                authorizations = self._heard(conn, client, outcome)
+                if not authorizations.entries:
+                    raise ClientError("E_UNAUTHORIZED", "AUTH no authorizations found")
+            except ClientError as error:
+                if isinstance(outcome, Exception) and not isinstance(outcome, nsq_auth.RefusedError):
+                    raise  # no server has answered, which says nothing of the secret
+                self.refuse_login(self._engine.remote(conn), "", partial(self._refuse_still, conn, client, error))
+                return
+            answer = {
+                "identity": authorizations.identity,
+                "identity_url": authorizations.identity_url,
+                "permission_count": len(authorizations.entries),
+            }
+            self._done(conn, orjson.dumps(answer))
+
+        self._ask_auth_server(conn, client, auth, heard)
+
+    def _ask_auth_server(self, conn: int, client: Client, auth: AuthClient, then: WhenAsked) -> None:
+        from mq_shards.acceptor.protocols.nsq import auth as nsq_auth
+
+        remote_ip = self._engine.remote(conn).rpartition(":")[0].strip("[]")
+        tls = self._upgrades.tls(conn)
+        common_name = tls.common_name if tls is not None else ""
+        question = nsq_auth.Question(conn, remote_ip, client.secret, tls is not None, common_name)
+        client.asking = Asking(question, then)
+        auth.ask(question)
+
+    def _heard(self, conn: int, client: Client, outcome: Outcome) -> Authorizations:
+        if isinstance(outcome, Exception):
+            # A client that fails to authenticate is told nothing about our servers.
+            self._upgrades.remark(conn, f"AUTH failed: {outcome}", logging.WARNING)
+            raise ClientError("E_AUTH_FAILED", "AUTH failed")
+        client.authorizations = outcome
+        self._engine.call(conn, "authorized-until-ns", outcome.expires_ns)
+        return outcome
+
+    def _when_allowed(
+        self, conn: int, client: Client, command: str, topic: bytes, channel: bytes, then: Callable[[], None]
+    ) -> None:
+        """Calls `then` if the client is allowed, now or once the auth server was asked again. An empty channel: to
+        publish."""
+        if self._is_guarded(conn) and self._login_of(conn, client) is not None:
+            self._check_right(client, command, topic, channel)
+            then()
+            return
+        if self._auth is None:
+            if self._is_guarded(conn):
+                raise ClientError("E_AUTH_FIRST", f"AUTH required before {command}")
+            then()
+            return
+        authorizations = client.authorizations
+        if authorizations is None or not authorizations.entries:
+            raise ClientError("E_AUTH_FIRST", f"AUTH required before {command}")
+
+        def decide(authorizations: Authorizations) -> None:
+            # decode() cannot fail: names are ASCII.
+            if not authorizations.allows(topic.decode(), channel.decode()):
+                raise ClientError("E_UNAUTHORIZED", f"AUTH failed for {command} on {quoted(topic)} {quoted(channel)}")
+            then()
+
+        if authorizations.expired(self._now_ns()):
+            self._ask_auth_server(conn, client, self._auth, lambda outcome: decide(self._heard(conn, client, outcome)))
+        else:
+            decide(authorizations)
+
+    def _is_guarded(self, conn: int) -> bool:
+        """Whether the client of this connection must be a user."""
+        return self.access is not None and self.access.guards(conn)
+
+    def _login_of(self, conn: int, client: Client) -> Login | None:
+        """The login by AUTH; without an AUTH the one by the certificate or the listener."""
+        access = self.access
+        if client.login is None and client.authorizations is None and access is not None:
+            client.login = access.users.of_certificate(self.certificate_names(conn)) or access.of_listener(conn)
+        return client.login
+
+    def _check_right(self, client: Client, command: str, topic: bytes, channel: bytes) -> None:
+        assert client.login is not None and self.access is not None
+        user, right, name = client.login.user, CONSUME if channel else PUBLISH, topic.decode()
+        if not user.may(right, name):
+            self.access.refused(self.name, user, right, name)
+            raise ClientError("E_UNAUTHORIZED", f"AUTH failed for {command} on {quoted(topic)} {quoted(channel)}")
+
+    def certificate_names(self, conn: int) -> tuple[str, ...]:
+        tls = self._upgrades.tls(conn)
+        # Only a verified certificate has these; an unverified one could be anybody's.
+        found = getattr(tls, "certificate_names", ())
+        return tuple(found) or super().certificate_names(conn)
+
+    def users_changed(self) -> None:
+        self._engine.set("nsq.auth", 1)
+        access = self.access
+        assert access is not None
+        for conn, client in list(self._clients.items()):
+            if client.login is None or not access.guards(conn):
+                continue
+            user, topic = client.login.user, client.consumes.decode()
+            client.login = login = access.users.again(client.login)
+            self._engine.call(conn, "forget-authorized")
+            if login is None or (topic and not login.user.may(CONSUME, topic)):
+                access.refused(self.name, user, CONSUME, topic)
+                self._refuse(conn, ClientError("E_UNAUTHORIZED", "AUTH is not valid any more"))
+
+    def _publish(self, conn: int, client: Client, words: list[bytes]) -> None:
+        command = words[0].decode()
+        topic = words[1]
+
+        def allowed() -> None:
+            is_free = self._auth is None and not self._is_guarded(conn)
+            if is_free or (client.login is not None and client.login.user.may_all(PUBLISH)):
+                self._engine.call(conn, "authorize-all")
+                self._engine.resume(conn)
+                return
+            until_ns = client.authorizations.expires_ns if client.authorizations is not None else NEVER_NS
+            self._engine.call(conn, "authorize", until_ns, topic)
+            self._engine.resume(conn)
+
+        self._when_allowed(conn, client, command, topic, b"", allowed)
+
+    # --- SUB --------------------------------------------------------------------------------------------------------
+
+    def _subscribe(self, conn: int, client: Client, words: list[bytes]) -> None:
+        if client.subscribed:
+            raise ClientError("E_INVALID", "cannot SUB in current state")
+        if client.terms.heartbeat_ns == 0:
+            raise ClientError("E_INVALID", "cannot SUB with heartbeats disabled")
+        if len(words) < 3:
+            raise ClientError("E_INVALID", "SUB insufficient number of parameters")
+        topic, channel = words[1:3]
+        if not engine.is_name(self._number, topic):
+            raise ClientError("E_BAD_TOPIC", f"SUB topic name {quoted(topic)} is not valid")
+        if not engine.is_name(self._number, channel) or channel in HIDDEN:
+            raise ClientError("E_BAD_CHANNEL", f"SUB channel name {quoted(channel)} is not valid")
+        self._when_allowed(
+            conn, client, "SUB", topic, channel, lambda: self._ask_to_subscribe(conn, client, topic, channel)
+        )
+
+    def _ask_to_subscribe(self, conn: int, client: Client, topic: bytes, channel: bytes) -> None:
+        number = self._engine.bind(topic)
+        if number == 0:
+            raise ClientError("E_SUB_FAILED", "SUB failed too many topics")
+        terms = client.sent_terms or client.terms
+        description = self._describe(conn, client)
+        wanted = ffi.new(
+            "struct subscribe *",
+            {
+                "timeout_ns": terms.msg_timeout_ns,
+                "timeout_max_ns": self._settings["max-msg-timeout"],
+                "sample_percent": terms.sample_rate,
+                "max_consumers": self._settings["max-channel-consumers"],
+                "name_bytes": len(channel),
+                "flags": lib.SUBSCRIBE_EPHEMERAL if channel.endswith(EPHEMERAL) else 0,
+                "description_bytes": len(description),
+            },
+        )
+        client.subscribing = (topic, channel)
+        worker = self._engine.worker_of_topic(number)
+        request = bytes(ffi.buffer(wanted)) + channel + description
+        if self._engine.request(worker, conn, lib.MSG_SUBSCRIBE, topic=number, body=request) < 0:
+            client.subscribing = None
+            raise ClientError("E_SUB_FAILED", "SUB failed exiting")
+
+    def _subscribed(self, conn: int, client: Client, topic: bytes, channel: bytes, status: int) -> None:
+        if status == engine.OK:
+            client.subscribed = True
+            client.consumes = topic
+            self._done(conn, OK)
+            return
+        if status == engine.FULL:
+            limit = self._settings["max-channel-consumers"]
+            why = f"consumers for {topic.decode()}:{channel.decode()} exceeds limit of {limit}"
+        else:
+            why = FAILURES.get(status, "for an unknown reason")
+        self._refuse(conn, ClientError("E_SUB_FAILED", f"SUB failed {why}"))
+
+    def _described(self, conn: int, opened_ns: int) -> dict[str, Any]:
+        client = self._clients.get(conn)
+        if client is None:  # it has sent no command that Python handles
+            opened_s = (self._wall_ns() - (self._now_ns() - opened_ns)) // SECOND_NS
+            client = Client(opened_s, default_terms(self._settings))
+        state = SUBSCRIBED if client.subscribed else INIT
+        return self._description(conn, client) | {"state": state}
+
+    def _describe(self, conn: int, client: Client) -> bytes:
+        """What nsqd's /stats shows of a consumer and does not change later, as JSON."""
+        return shortened(self._description(conn, client), DESCRIPTION_BYTES)
+
+    def _description(self, conn: int, client: Client) -> dict[str, Any]:
+        remote = self._engine.remote(conn)
+        host = remote.rpartition(":")[0].strip("[]")
+        told: dict[str, Any] = {
+            "client_id": host if client.client_id is None else client.client_id,
+            "hostname": host if client.hostname is None else client.hostname,
+            "version": "V2",
+            "remote_address": remote,
+            "state": SUBSCRIBED,
+            "connect_ts": client.connected_s,
+            "sample_rate": client.terms.sample_rate,
+            "deflate": client.deflate,
+            "snappy": client.snappy,
+            "user_agent": client.user_agent,
+        }
+        if client.login is not None:
+            told |= {"authed": True, "auth_identity": client.login.user.name, "auth_identity_url": ""}
+        elif client.authorized and client.authorizations is not None:
+            told["authed"] = True
+            told["auth_identity"] = client.authorizations.identity
+            told["auth_identity_url"] = client.authorizations.identity_url
+        tls = self._upgrades.tls(conn)
+        told |= {
+            "tls": tls is not None,
+            "tls_cipher_suite": tls.cipher if tls is not None else "",
+            "tls_version": tls.version if tls is not None else "",
+            "tls_negotiated_protocol": "",
+            "tls_negotiated_protocol_is_mutual": tls is not None,
+        }
+        return told
+
+    # --- how a command ends -----------------------------------------------------------------------------------------
+
+    def _done(self, conn: int, answer: bytes) -> None:
+        self._engine.reply(conn, frame(RESPONSE, answer))
+        self._engine.resume(conn)
+
+    def _refuse(self, conn: int, error: ClientError) -> None:
+        log.debug("%s: %s", self._engine.remote(conn), error)
+        self._engine.reply(conn, frame(ERROR, str(error).encode()))
+        self._engine.close_connection(conn)
+
+
+def _tls_factory(settings: Settings) -> TlsFactory | None:
+    if not settings["tls-cert"]:
+        return None
+    from mq_shards.acceptor.protocols.nsq import tls as nsq_tls
+
+    return nsq_tls.factory(settings)
+
+
+# --- bytes and words --------------------------------------------------------------------------------------------------
+
+
+def frame(kind: int, data: bytes) -> bytes:
+    return struct.pack(">II", 4 + len(data), kind) + data
+
+
+def quoted(text: bytes) -> str:
+    """The text as Go's %q writes it."""
+    out = ffi.new("uint8_t[]", 4 * len(text) + 2)
+    return bytes(ffi.buffer(out, lib.go_quote(out, text, len(text)) - out)).decode()
+
+
+def shortened(told: dict[str, Any], limit: int) -> bytes:
+    """JSON of at most `limit` bytes, in which texts are cut to the length that fits."""
+    longest = TEXT_CHARACTERS
+    while True:
+        told = {key: value[:longest] if isinstance(value, str) else value for key, value in told.items()}
+        data = orjson.dumps(told)
+        if len(data) <= limit:
+            return data
+        longest //= 2
