@@ -25,7 +25,7 @@ BROWSER_FRAME_BYTES: Final = 4096
 _REQUEST: Final = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+) (\S+) HTTP/([0-9])\.([0-9])")
 _TARGET: Final = re.compile(r"(?:/|[A-Za-z][A-Za-z0-9+.-]*:)(?:[^%]|%[0-9A-Fa-f]{2})*|\*")
 _HOST: Final = re.compile(r"[A-Za-z0-9!$%&'()*+,.:;=@\[\]_~-]*")
-_HEADER: Final = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(.*?)[ \t]*")
+_HEADER: Final = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):(.*)")
 BAD_REQUEST: Final = "400 Bad Request"
 # Ends of paths that are not for clients.
 LEAF_NODE: Final = "/leafnode"
@@ -87,9 +87,11 @@ class Request:
             header = _HEADER.fullmatch(line)
             if header is None:
                 raise malformed("400 Bad Request: invalid header name" if ":" in line else BAD_REQUEST)
-            if any((letter < " " and letter != "\t") or letter == "\x7f" for letter in header[2]):
+            # Not stripped by the pattern: that takes quadratic time for a value with many blanks within.
+            value = header[2].strip(" \t")
+            if any((letter < " " and letter != "\t") or letter == "\x7f" for letter in value):
                 raise malformed()
-            self.headers.setdefault(header[1].lower(), []).append(header[2])
+            self.headers.setdefault(header[1].lower(), []).append(value)
         hosts = len(self.headers.get("host", ()))
         if hosts > 1 or (hosts == 0 and not self.is_old):
             raise malformed(BAD_REQUEST if hosts else "400 Bad Request: missing required Host header")
