@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from mq_shards.gateway.http_answers import HttpError
@@ -16,6 +16,7 @@ BODIES_BYTES: Final = 128 << 20
 BODY_S: Final = 60.0
 BODY_PAUSE_S: Final = 10.0  # between two parts of a body
 PART_BYTES: Final = 256 << 10
+TOO_MANY: Final = "too many bodies are being read already"
 
 
 class BodyError(HttpError):
@@ -39,6 +40,16 @@ class Bodies:
 
     def give(self, size: int) -> None:
         self._held -= size
+
+    @contextmanager
+    def held(self, size: int) -> Iterator[None]:
+        """Counts what is made of a body, until the context ends. Raises BodyError."""
+        if not self.take(size):
+            raise BodyError(503, TOO_MANY)
+        try:
+            yield
+        finally:
+            self.give(size)
 
     @asynccontextmanager
     async def read(self, request: Request, limit: int) -> AsyncIterator[bytes]:
@@ -90,6 +101,6 @@ class Bodies:
 
     def _keep(self, part: bytes, parts: list[bytes]) -> int:
         if not self.take(len(part)):
-            raise BodyError(503, "too many bodies are being read already")
+            raise BodyError(503, TOO_MANY)
         parts.append(part)
         return len(part)

@@ -414,7 +414,8 @@ class _Connection(asyncio.BufferedProtocol):
 
     def end_output(self) -> None:
         if self._transport is not None and self._transport.can_write_eof() and not self._transport.is_closing():
-            self._transport.write_eof()
+            with contextlib.suppress(OSError):  # the client has reset the connection: reading will say so
+                self._transport.write_eof()
 
     def cut(self) -> None:
         """Resets the connection to a client that does not read: the kernel drops its output too."""

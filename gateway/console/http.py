@@ -34,6 +34,7 @@ KINDS: Final = {
     ".svg": "image/svg+xml",
 }  # fmt: skip
 START: Final = "index.html"
+COPIES: Final = 2  # of the body of a change: its text, and the message that waits for the worker
 # Pages load nothing from elsewhere, are shown in no frame of another site, and send no Referer to links.
 POLICY: Final = {
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
@@ -112,7 +113,8 @@ class ConsoleHttp:
                 said = orjson.loads(body)
             except ValueError:
                 raise HttpError(400, "the body is not JSON") from None
-        return json_answer({"ok": True, **await self._actions.do(request, said)})
+            with self._bodies.held(COPIES * len(body)):
+                return json_answer({"ok": True, **await self._actions.do(request, said)})
 
 
 def _asking(ask: Callable[[dict[str, str]], Any]) -> Handler:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
+import select
+import signal
 import socket
 import threading
 import time
@@ -301,6 +304,30 @@ def test_a_browser_comes_by_a_name_that_is_known(broker: Broker, host: str, know
 
 
 # --- many topics ------------------------------------------------------------------------------------------------------
+
+
+def test_messages_that_wait_for_a_worker_that_hangs_count_as_held(tmp_path: Path) -> None:
+    """With the copies that are made of them, they take no more than bodies may (docs/limits.md)."""
+    limit, body, many = 20 << 20, "x" * 900_000, 24  # the limit is four of the largest bodies at least
+    with (
+        started(tmp_path / "data", "--set=broker.max-buffered-bytes=1048576") as broker,
+        contextlib.ExitStack() as stack,
+    ):
+        broker.call("GET", "/v1/health")
+        for worker in ("mq-worker-0", "mq-worker-1"):
+            os.kill(pid := broker.server.pid_of(worker), signal.SIGSTOP)
+            stack.callback(os.kill, pid, signal.SIGCONT)
+        said = json.dumps({"do": "publish", "topic": "waiting", "body": body}).encode()
+        head = "POST /v1/act HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        head += f"Content-Length: {len(said)}\r\n\r\n"
+        senders = [stack.enter_context(socket.create_connection(("127.0.0.1", broker.port), 60)) for _ in range(many)]
+        for sender in senders:
+            sender.sendall(head.encode() + said)
+        refused = many - limit // (3 * len(said))
+        wait_until(lambda: sum(bool(select.select([one], [], [], 0)[0]) for one in senders) >= refused, "refusals")
+        answered = [one for one in senders if select.select([one], [], [], 0)[0]]
+        assert all(b"too many bodies" in one.recv(1000) for one in answered)
+        assert len(answered) < many
 
 
 def test_ten_thousand_topics_hold_up_nobody(tmp_path: Path) -> None:

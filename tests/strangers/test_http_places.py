@@ -229,3 +229,20 @@ def test_many_that_acceptors_hand_over_at_once_take_no_more_than_the_places() ->
             ours.close()
 
     play(scene)
+
+
+def test_who_leaves_in_the_middle_of_a_body_that_nobody_wants_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    async def scene(served: Served) -> None:
+        served.may_answer.clear()
+        sock = socket.create_connection((HOST, served.port))
+        sock.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(sock, b"PUT / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10000000\r\n\r\n")
+        await until(lambda: served.asked == 1)
+        await loop.sock_sendall(sock, bytes(512 << 10))  # more than is read ahead: the server does not see the end
+        sock.close()
+        served.may_answer.set()
+        await until(lambda: not served.server.connections)
+
+    play(scene)
+    assert caplog.records == []
