@@ -27,6 +27,7 @@ LATEST: Final[int] = lib.START_LATEST
 AT_SEQ: Final[int] = lib.START_SEQ
 AT_TIME: Final[int] = lib.START_TIME
 
+_OF_COMMAND: Final = 1 << 63  # PULSAR_TXN_OF_COMMAND in pulsar_scan.h
 _TRANSACTION_BYTES: Final = ffi.sizeof("struct transaction_figures")
 
 # Requests that are repeated if the worker dies before it answers: reads, and changes that do nothing the second time.
@@ -71,6 +72,7 @@ class OpenTransaction:
 
     topic: str
     id: int
+    of_command: bool = False  # of its batches only the commands name it, which a producer's later ones may do too
     start: str | None = field(default=None, compare=False)  # ledger:entry of its first message in the topic
 
 
@@ -203,9 +205,17 @@ class Core:
 
     async def end_transaction(self, topic: str, id: int, *, commit: bool) -> None:
         """Commits or aborts what the topic has of a transaction. RefusedError: to be repeated."""
-        number = self._bind(topic)
-        worker = self._engine.worker_of_topic(number)
-        _check(await self._ask(worker, lib.MSG_TXN_END, topic=number, id=id, pri=int(commit)))
+        await self._end_transaction(topic, id, commit=commit)
+        await self._end_transaction(topic, id | _OF_COMMAND, commit=commit)
+
+    async def end_unknown(self, one: OpenTransaction) -> None:
+        """Ends one that is over, or never was. Its batches that only name it in their commands are not of it."""
+        await self._end_transaction(one.topic, one.id | (_OF_COMMAND * one.of_command), commit=one.of_command)
+
+    async def _end_transaction(self, topic: str, number: int, *, commit: bool) -> None:
+        topic_number = self._bind(topic)
+        worker = self._engine.worker_of_topic(topic_number)
+        _check(await self._ask(worker, lib.MSG_TXN_END, topic=topic_number, id=number, pri=int(commit)))
 
     async def transactions(self) -> list[OpenTransaction]:
         asked = (self._ask(worker, lib.MSG_TXN_LIST) for worker in range(self._engine.workers))
@@ -367,7 +377,8 @@ def _transactions(body: bytes) -> Iterator[OpenTransaction]:
         one = ffi.from_buffer("struct transaction_figures *", memoryview(body)[at:])
         at += _TRANSACTION_BYTES
         start = None if one.first_seq == lib.NO_PLACE else f"{one.incarnation}:{one.first_seq}"
-        yield OpenTransaction(body[at : at + one.name_bytes].decode(errors="replace"), one.number, start)
+        topic = body[at : at + one.name_bytes].decode(errors="replace")
+        yield OpenTransaction(topic, one.number & ~_OF_COMMAND, one.number >= _OF_COMMAND, start)
         at += one.name_bytes
 
 

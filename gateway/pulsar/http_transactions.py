@@ -103,7 +103,8 @@ class HttpTransactions:
     async def _buffer(self, call: Call) -> Answer:
         name = await self._topic(call)
         where = await self._control.core.position(name.core)
-        open_ones = [one for one in await self._control.core.transactions() if one.topic == name.core and one.start]
+        found = await self._control.core.transactions()
+        open_ones = {one.id for one in found if one.topic == name.core and one.start}
         last = -1 if where.last_seq == lib.NO_PLACE else where.last_seq
         return json_of({
             "state": "Ready" if open_ones else "NoSnapshot", "maxReadPosition": f"{where.incarnation}:{last}",

@@ -328,12 +328,16 @@ class Coordinator:
             del self._over[id]
 
     async def sweep(self) -> None:
-        """Aborts transactions of workers that are unknown here now and were at the last sweep."""
+        """Aborts transactions of workers that are unknown here now and were at the last sweep. Messages of none,
+        though their commands name one that is over, are delivered.
+        """
         found = [one for one in await self._control.core.transactions() if self.find(one.id) is None]
         for one in found:
-            if one in self._stale:
+            if one.of_command:
+                await self._control.core.end_unknown(one)
+            elif one in self._stale:
                 log.info("transaction (0,%d) of %s is aborted: nobody knows it", one.id, one.topic)
-                await self._control.core.end_transaction(one.topic, one.id, commit=False)
+                await self._control.core.end_unknown(one)
         self._stale = set(found)
 
 

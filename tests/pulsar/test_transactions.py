@@ -476,6 +476,35 @@ def test_what_nobody_knows_is_aborted_and_holds_nothing_up(joined: Wire, topic: 
     assert received(joined, 1) == [b"behind it"]
 
 
+def send_as_go(wire: Wire, payload: bytes, txn: int) -> None:
+    """As the client in Go sends batches: only the command names a transaction, the last one of the producer."""
+    sequence = next(_sequences)
+    entry = entry_of(metadata(sequence_id=sequence, num_messages_in_batch=1), batch_of(payload))
+    wire.raw(send_frame(1, sequence, entry, **ids(txn)))
+    wire.expect("send_receipt")
+
+
+@pytest.mark.parametrize("action", [COMMIT, ABORT])
+def test_a_batch_whose_command_alone_names_a_transaction_is_of_it_while_that_is_open(
+    server: PulsarServer, joined: Wire, topic: str, action: int
+) -> None:
+    txn = begin(joined)
+    join(joined, txn, topic)
+    send_as_go(joined, b"in it", txn)
+    send(joined, b"behind it")
+    silent(joined)
+    path = f"/admin/v3/transactions/transactionInBufferStats/public/default/{topic}/0/{txn}"
+    assert "startPosition" in request(server.http, "", "", "GET", path)["json"]
+    assert end(joined, txn, action) == 0
+    send_as_go(joined, b"after it", txn)
+    send(joined, b"behind that")
+    expected = [b"behind it", b"after it", b"behind that"]
+    if action == COMMIT:
+        expected.insert(0, b"in it")
+    found = received(joined, len(expected))
+    assert all(payload.endswith(end) for payload, end in zip(found, expected, strict=True)), found
+
+
 @pytest.mark.parametrize("action", [COMMIT, ABORT])
 def test_what_is_pending_outlives_the_worker(mortal: PulsarServer, topic: str, action: int) -> None:
     with connected(mortal) as control, connected(mortal) as wire:

@@ -56,12 +56,17 @@ static uint32_t packed_bytes_of(const struct pulsar_entry *entry, const struct p
     return (uint32_t)bytes;
 }
 
+/* What metadata say that no worker has to know. */
+struct facts {
+    uint64_t deliver_at_ms;
+    bool is_middle_chunk; /* all chunks have one sequence id, so only the last is deduplicated */
+    bool is_batch_without_txn;
+};
+
 /* The headers: the bytes that only Pulsar's consumers see, and what a worker must know of the entry. */
-static struct headers headers_of(const struct pulsar_entry *entry, uint32_t most_bytes, uint64_t *deliver_at_ms,
-                                 bool *is_middle_chunk) {
+static struct headers headers_of(const struct pulsar_entry *entry, uint32_t most_bytes, struct facts *facts) {
     struct pulsar_metadata metadata;
-    *deliver_at_ms = 0;
-    *is_middle_chunk = false;
+    *facts = (struct facts){0};
     size_t bytes = (size_t)(entry->payload.at - entry->all.at);
     struct headers headers = {.bytes = bytes < HEADERS_MAX_BYTES ? (uint32_t)bytes : HEADERS_MAX_BYTES,
                               .tag = HEADERS_PULSAR};
@@ -71,8 +76,9 @@ static struct headers headers_of(const struct pulsar_entry *entry, uint32_t most
     headers.key_hash = pulsar_key_hash(&metadata);
     if (metadata.is_chunk) headers.key_hash |= KEY_HASH_CHUNK;
     if (bytes <= HEADERS_MAX_BYTES) headers.packed_bytes = packed_bytes_of(entry, &metadata, most_bytes);
-    *deliver_at_ms = metadata.deliver_at;
-    *is_middle_chunk = metadata.is_chunk && metadata.chunk + 1 < metadata.chunks;
+    facts->deliver_at_ms = metadata.deliver_at;
+    facts->is_middle_chunk = metadata.is_chunk && metadata.chunk + 1 < metadata.chunks;
+    facts->is_batch_without_txn = metadata.messages > 0 && !metadata.has_txn;
     return headers;
 }
 
@@ -133,11 +139,9 @@ static uint32_t beyond(const struct pulsar_send *send) {
 
 static void publish(struct acceptor *a, struct connection *c, struct pulsar_producer *producer,
                     const struct pulsar_send *send, const struct pulsar_entry *entry) {
-    uint64_t deliver_at_ms;
-    bool is_middle_chunk; /* all chunks have one sequence id, so only the last is deduplicated */
-    struct headers headers =
-        headers_of(entry, pulsar_options(a, c)->max_message_bytes, &deliver_at_ms, &is_middle_chunk);
-    const uint64_t delay_ns = producer->delays ? delay_until(a, deliver_at_ms) : 0;
+    struct facts facts;
+    struct headers headers = headers_of(entry, pulsar_options(a, c)->max_message_bytes, &facts);
+    const uint64_t delay_ns = producer->delays ? delay_until(a, facts.deliver_at_ms) : 0;
     if (producer->max_delay_ms > 0 && delay_ns / 1000000 > producer->max_delay_ms) {
         say_too_late(a, c, producer, send->sequence);
         return;
@@ -165,7 +169,7 @@ static void publish(struct acceptor *a, struct connection *c, struct pulsar_prod
                               .ttr_ns = TTR_NS,
                               .body_bytes = (uint32_t)(sizeof(uint64_t) + sizeof headers + pulsar_length(entry->all))};
     struct origin origin = {.arrival = producer->arrival};
-    if (producer->deduplicates && !is_middle_chunk) {
+    if (producer->deduplicates && !facts.is_middle_chunk) {
         request.flags |= MSG_IDEMPOTENT;
         request.body_bytes += (uint32_t)sizeof origin.part;
         origin.part = (struct producer_part){.writer = producer->key, .batch = send->sequence, .more = beyond(send)};
@@ -173,7 +177,7 @@ static void publish(struct acceptor *a, struct connection *c, struct pulsar_prod
     /* Not delayed: a message of a transaction may be delivered as soon as that commits. */
     if (send->has_txn) {
         request.flags |= MSG_TXN;
-        request.txn = send->txn_least;
+        request.txn = send->txn_least | (facts.is_batch_without_txn ? PULSAR_TXN_OF_COMMAND : 0);
     }
     c->touched_workers |= bit_of(producer->worker);
     if (!send->has_txn && binding_at(&a->bindings, producer->topic)->bridged)
@@ -208,7 +212,7 @@ bool pulsar_send(struct acceptor *a, struct connection *c, const struct pulsar_s
     uint32_t crc = entry.has_checksum ? crc32c_extend(0, entry.checked.at, pulsar_length(entry.checked)) : 0;
     if (crc != entry.checksum)
         say_error(a, c, producer->id, send->sequence, PULSAR_CHECKSUM_ERROR, "Checksum failed on the broker");
-    else if (send->has_txn && send->txn_most != 0)
+    else if (send->has_txn && (send->txn_most != 0 || send->txn_least >= PULSAR_TXN_OF_COMMAND))
         say_error(a, c, producer->id, send->sequence, PULSAR_NOT_ALLOWED, "There is one transaction coordinator, 0");
     else if (producer->max_message_bytes > 0 && !send->is_chunk && pulsar_length(bytes) > producer->max_message_bytes)
         say_error(a, c, producer->id, send->sequence, PULSAR_NOT_ALLOWED, "Exceed maximum message size");
