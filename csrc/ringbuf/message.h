@@ -82,8 +82,8 @@ enum message_kind {
                          MSG_PRIORITY a struct publish_priority precedes that; with MSG_HEADERS the bytes of each message
                          begin with a struct headers */
     MSG_SUBSCRIBE,   /* topic, consumer_number; body: struct subscribe, the channel's name, a description of the client
-                         -> OK + seq: its cursor, incarnation | FULL + id: the consumer in the way, as in ATTACH | NO_SPACE |
-                         FAILED | INVALID */
+                         -> OK + seq: its cursor, incarnation | FULL + id: the consumer in the way, as in ATTACH; seq: its order,
+                         see struct subscribe_policy | NO_SPACE | FAILED | INVALID */
     MSG_CHANGE,      /* shard, change: enum change; body: topic name, or topic name '\n' channel name
                          -> OK + incarnation | NOT_FOUND: no such topic | NONE: no such channel | NO_SPACE | FAILED */
     MSG_CATALOG,     /* with_consumers: 0 or 1; body: topic name (empty: all) -> OK + body: see struct topic_figures */
@@ -518,7 +518,9 @@ struct subscribe_policy {
             ranges; /* POLICY_KEY: how many struct key_range; INVALID if they overlap others'. 0: slots are shared out */
         uint32_t pick; /* POLICY_FAILOVER: of n consumers with the lowest priority, number pick % n is active */
     };
-    uint32_t order; /* they are numbered from 0 by order, then name, then consumer number */
+    /* POLICY_FAILOVER: they are numbered from 0 by order, then name, then consumer number. POLICY_KEY: one with another
+     * order than the present ones is FULL. */
+    uint32_t order;
     /* How many messages all consumers together may have in flight: when there are so many, nothing is delivered until
      * half are finished. The value of the consumer that came last applies; 0: any number. */
     uint32_t most_in_flight;

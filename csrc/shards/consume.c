@@ -134,7 +134,10 @@ enum outcome consumer_subscribe(struct worker *w, uint32_t client, uint32_t topi
     }
     struct message a = request_answer_of(w, client, m, status);
     a.id = status == STATUS_FULL && subscription ? somebody_of(w, subscription) : m->id;
-    if (status == STATUS_FULL && subscription) a.policy = worker_subscription(w, subscription)->policy;
+    if (status == STATUS_FULL && subscription) {
+        a.policy = worker_subscription(w, subscription)->policy;
+        a.seq = policy_order(w, subscription);
+    }
     if (status == STATUS_OK) {
         a.seq = worker_subscription(w, subscription)->cursor;
         a.incarnation = topic_at(&w->topics, topic)->incarnation;

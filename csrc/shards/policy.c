@@ -33,15 +33,16 @@ static bool overlaps(const struct consumer_rank *rank, struct key_range range) {
 }
 
 static uint8_t admit_key(const struct worker *w, const struct subscription *s, const struct policy_wish *wish) {
+    /* Either the slots are shared out, or each consumer names its ranges. */
+    const struct consumer_rank *other = s->consumer_first ? worker_consumer(w, s->consumer_first)->rank : NULL;
+    if (other && (!other->range_count != !wish->range_count || other->order != wish->policy.order)) return STATUS_FULL;
     for (uint32_t i = 0; i < wish->range_count; i++) {
         struct key_range range = range_of(wish, i);
         if (range.first > range.last) return STATUS_INVALID;
         for (uint32_t c = s->consumer_first; c; c = worker_consumer(w, c)->next)
             if (overlaps(worker_consumer(w, c)->rank, range)) return STATUS_INVALID;
     }
-    /* Either the slots are shared out, or each consumer names its ranges. */
-    const struct consumer_rank *other = s->consumer_first ? worker_consumer(w, s->consumer_first)->rank : NULL;
-    return other && !other->range_count != !wish->range_count ? STATUS_FULL : STATUS_OK;
+    return STATUS_OK;
 }
 
 static void limit_inflight(struct worker *w, uint32_t subscription, uint32_t most) {
@@ -190,6 +191,11 @@ static struct consumer_rank *rank_of(const struct policy_wish *wish, uint64_t se
     rank->seed = mixed(seed);
     for (uint32_t i = 0; i < name_bytes; i++) rank->seed = mixed(rank->seed ^ (uint8_t)wish->name[i]);
     return rank;
+}
+
+uint32_t policy_order(const struct worker *w, uint32_t subscription) {
+    uint32_t first = worker_subscription(w, subscription)->consumer_first;
+    return first && worker_consumer(w, first)->rank ? worker_consumer(w, first)->rank->order : 0;
 }
 
 bool policy_joined(struct worker *w, uint32_t consumer, const struct policy_wish *wish) {

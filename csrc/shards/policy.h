@@ -16,6 +16,8 @@ bool policy_prepare(struct worker *w, uint32_t subscription, const struct policy
 /* Whether a consumer with that policy may join; returns a status. The first consumer's policy becomes the
  * subscription's. */
 uint8_t policy_admit(struct worker *w, uint32_t subscription, const struct policy_wish *wish);
+/* The order that a consumer said which is present; 0: none is, or the policy needs none. */
+uint32_t policy_order(const struct worker *w, uint32_t subscription);
 /* Gives a consumer that has joined its rank. False when memory is short; it must leave then. */
 bool policy_joined(struct worker *w, uint32_t consumer, const struct policy_wish *wish);
 /* A consumer has left. policy_choose chooses the active one again, before anything is delivered. */

@@ -87,8 +87,9 @@ class HttpAll:
             await self._stats.position(part)
             await self._control.core.terminate(part.core)
             await self._control.clients.terminated(str(part))
-            # A real broker names the partition in the key alone.
-            found[str(part.partition)] = {**message_id(part, await self._stats.position(part)), "partitionIndex": -1}
+            # A real broker names the partition in the key alone, and of a batch the entry alone.
+            entry = message_id(part, await self._stats.position(part))
+            found[str(part.partition)] = {**entry, "partitionIndex": -1, "batchIndex": -1}
         return json_of(found)
 
     async def _topics(self, call: Call) -> list[TopicName]:

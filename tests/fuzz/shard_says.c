@@ -321,6 +321,7 @@ void say_subscribe(uint32_t acceptor, struct connection *c) {
                                           .name_bytes = (uint16_t)pick(3),
                                           .priority = pick(3),
                                           .ranges = pick(4) ? 0 : pick(3),
+                                          .order = pick(20) ? 0 : pick(3),
                                           .most_in_flight = pick(4) ? 0 : pick(4)};
         s.flags |= SUBSCRIBE_POLICY;
         memcpy(scratch + bytes, &policy, sizeof policy);

@@ -209,9 +209,13 @@ def test_what_consumers_have_not_acknowledged_comes_again_when_their_topic_is_un
 
 
 def test_a_terminated_topic_says_so(server: PulsarServer, client: pulsar.Client, topic: str) -> None:
-    sent = client.create_producer(T + topic).send(b"last")
+    producer = client.create_producer(T + topic, batching_enabled=True, batching_max_publish_delay_ms=10_000)
+    sent = client.create_producer(T + topic).send(b"first")
+    for _ in range(3):
+        producer.send_async(b"last", lambda *_: None)
+    producer.flush()
     said = ask(server, "POST", f"{P}/{topic}/terminate")
-    assert (said["ledgerId"], said["entryId"]) == (sent.ledger_id(), sent.entry_id())
+    assert (said["ledgerId"], said["entryId"], said["batchIndex"]) == (sent.ledger_id(), sent.entry_id() + 1, -1)
     assert ask(server, "GET", f"{P}/{topic}/internalStats")["state"] == "Terminated"
 
 

@@ -54,6 +54,10 @@ def _schema(data: str, kind: int, name: str = "") -> dict[str, Any]:
     return {"name": name, "schema_data": data, "type": kind, "properties": []}
 
 
+IN_ORDER: Final = {"keySharedMode": 0}
+ANY_ORDER: Final = {"keySharedMode": 0, "allowOutOfOrderDelivery": True}
+
+
 def _sticky(*ranges: tuple[int, int]) -> dict[str, Any]:
     return {"keySharedMode": STICKY, "hashRanges": [{"start": first, "end": last} for first, last in ranges]}
 
@@ -273,6 +277,18 @@ SCENES: Final[dict[str, list[Step]]] = {
         _consumer("keys", "b", 1, "t", 3, keySharedMeta=_sticky((100, 200)), consumer_name="second"),
         _consumer("keys", "b", 2, "t", 3, keySharedMeta=_sticky((50, 60)), consumer_name="second"),
         _consumer("keys", "b", 3, "t", 3), _consumer("keys", "b", 4, "t", 3, keySharedMeta=_sticky((101, 200))),
+    ],
+    "the order of keys": [
+        _looked_up("orders"), _consumer("orders", kind=3, keySharedMeta=IN_ORDER),
+        _consumer("orders", "b", 1, kind=3, keySharedMeta=ANY_ORDER), _consumer("orders", "b", 2, kind=3),
+        _consumer("orders", "b", 3, kind=3, keySharedMeta=_sticky((0, 9)) | {"allowOutOfOrderDelivery": True}),
+        _consumer("orders", subscription="t", consumer=2, kind=3, keySharedMeta=ANY_ORDER),
+        _consumer("orders", "b", 4, "t", 3, keySharedMeta=IN_ORDER), _consumer("orders", "b", 5, "t", 1),
+        _consumer("orders", "b", 6, "t", 3, keySharedMeta=ANY_ORDER),
+        _consumer("orders", subscription="u", consumer=3, kind=3, keySharedMeta=_sticky((0, 9))),
+        _consumer("orders", "b", 7, "u", 3, keySharedMeta=_sticky((5, 6)) | {"allowOutOfOrderDelivery": True}),
+        ("a", "close_consumer", {"consumer_id": 2}), ("b", "close_consumer", {"consumer_id": 6}),
+        _consumer("orders", "b", 8, "t", 3, keySharedMeta=IN_ORDER),
     ],
     "a range that begins before the first": [
         _looked_up("before"), _consumer("before", kind=3, keySharedMeta=_sticky((-1, 3))),

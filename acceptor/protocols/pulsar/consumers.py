@@ -49,6 +49,7 @@ KEY_SHARED: Final = 3
 KINDS: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 POLICIES: Final = (lib.POLICY_EXCLUSIVE, lib.POLICY_TURNS, lib.POLICY_FAILOVER, lib.POLICY_KEY)
 STICKY: Final = 1
+ANY_ORDER, OWN_RANGES = 1, 2  # bits of a Key_Shared consumer's order
 EARLIEST: Final = 1  # InitialPosition
 NEVER_NS: Final = 1 << 60
 NO_ENTRY: Final = (1 << 64) - 1  # -1: no entry
@@ -252,7 +253,7 @@ class Consumers:
             )
             return
         self._refuse_seeks(client, consumer.id)
-        request.fail(*_refusal(answer.status, consumer, answer.pri))
+        request.fail(*_refusal(answer, consumer))
 
     def _limit(self, client: Client, consumer: Consumer) -> None:
         rates = self._limits(consumer.topic, consumer.subscription).rates
@@ -521,17 +522,28 @@ def _check_ranges(ranges: Ranges) -> None:
             raise PulsarError(CONSUMER_ASSIGN_ERROR, f"Consumer's own ranges conflict: {both}")
 
 
-def _refusal(status: int, consumer: Consumer, policy: int) -> tuple[int, str]:
-    """The error for a refused SUBSCRIBE. `policy`: that of the present consumers."""
+def _key_order(*, any_order: bool, sticky: bool) -> int:
+    """The order of a Key_Shared consumer, in which all of a subscription agree: see struct subscribe_policy."""
+    return any_order * ANY_ORDER | sticky * OWN_RANGES
+
+
+def _refusal(answer: Answer, consumer: Consumer) -> tuple[int, str]:
+    """The error for a refused SUBSCRIBE."""
+    status = answer.status
     if status == engine.FULL:
-        active, wanted = POLICIES.index(policy), consumer.kind
+        active, wanted = POLICIES.index(answer.pri), consumer.kind
         if active == wanted == EXCLUSIVE:
             return CONSUMER_BUSY, "Exclusive consumer is already connected"
         there, new = f"type of '{KINDS[active]}'", f"type '{KINDS[wanted]}'"
-        if active == wanted:  # both Key_Shared, in different modes
+        differ = answer.seq ^ _key_order(any_order=consumer.any_order, sticky=bool(consumer.ranges))
+        if active == wanted and differ & OWN_RANGES:  # both Key_Shared
             modes = ("AUTO_SPLIT", "STICKY") if consumer.ranges else ("STICKY", "AUTO_SPLIT")
             there, new = f"key_shared mode of '{modes[0]}'", f"key_shared mode '{modes[1]}'"
         why = f"Active subscription {there} is different than the connecting consumer's {new}."
+        if active == wanted and differ == ANY_ORDER:
+            does, does_not = "allows", "does not allow"
+            there, new = (does_not, does) if consumer.any_order else (does, does_not)
+            why = f"Active subscription {there} out of order delivery while the connecting consumer {new} it."
         return CONSUMER_BUSY, f"Subscription is of different type. {why}"
     if status == lib.STATUS_INVALID and consumer.kind == KEY_SHARED and consumer.ranges:
         return CONSUMER_ASSIGN_ERROR, "Range conflict with consumer of this subscription"
@@ -561,6 +573,7 @@ def _wanted(body: Message, topic: TopicName, start: Start, most_in_flight: int) 
     elif body.subType == KEY_SHARED:
         own = _own_ranges(body)
         terms["ranges"] = len(own)
+        terms["order"] = _key_order(any_order=body.keySharedMeta.allowOutOfOrderDelivery, sticky=bool(own))
         ranges = _packed(own)
     policy = packed(
         "subscribe_policy", policy=POLICIES[body.subType], name_bytes=len(consumer_name),
