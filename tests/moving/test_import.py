@@ -405,6 +405,23 @@ def test_what_is_no_source_or_no_target_is_said(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["full"]
 
 
+@pytest.mark.parametrize("system, name", [
+    ("beanstalkd", "binlog.2"), ("nsqd", "nsqd.dat"), ("nsqd", "t.diskqueue.meta.dat"),
+    ("nsqd", "t.diskqueue.000000.dat"),
+])  # fmt: skip
+def test_what_is_no_file_in_a_files_place_is_said_and_not_waited_for(system: str, name: str, tmp_path: Path) -> None:
+    (tmp_path / "binlog.1").write_bytes((7).to_bytes(4, "little"))
+    (tmp_path / "nsqd.dat").write_text('{"topics": [{"name": "t", "channels": []}]}')
+    (tmp_path / "t.diskqueue.meta.dat").write_text("1\n0,0\n0,100\n")
+    for make in (os.mkfifo, Path.mkdir):
+        (tmp_path / name).unlink(missing_ok=True)
+        make(tmp_path / name)
+        result = run("import", system, str(tmp_path))
+        assert (result.returncode, name in result.stderr.decode()) == (1, True), result
+        assert result.stderr.count(b"\n") == 1
+    assert not list(tmp_path.glob("mq-shards*"))
+
+
 def test_a_log_of_several_segments_is_one_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_writer, "SEGMENT_BYTES", 40_000)
     sent = [b"%d" % n for n in range(2000)]

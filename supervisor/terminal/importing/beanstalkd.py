@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from mq_shards.shards import durable
 from mq_shards.supervisor.terminal.client import ClientError
 from mq_shards.supervisor.terminal.importing.log_writer import BURIED, DELAYED, READY, LogWriter, State
 
@@ -72,7 +73,7 @@ def read(directory: Path, progress: Progress) -> dict[int, Job]:
         # beanstalkd removes the oldest ones only.
         if number > 0 and _number(path) != _number(paths[number - 1]) + 1:
             _say_lost(f"{directory} has nothing between {paths[number - 1].name} and {path.name}")
-        data = path.read_bytes()  # of the size that -s says, usually 10 MB
+        data = durable.read(path)  # of the size that -s says, usually 10 MB
         if len(data) < HEAD.size:
             if path != paths[-1]:  # that one may have just been made
                 _say_lost(f"{path} is empty")

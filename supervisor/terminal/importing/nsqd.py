@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from mq_shards.shards import durable
 from mq_shards.supervisor.terminal.client import ClientError
 from mq_shards.supervisor.terminal.importing.log_writer import Channel, LogWriter
 
@@ -41,7 +42,7 @@ def metadata(directory: Path) -> list[dict[str, Any]]:
     for name in METADATA:
         if (directory / name).exists():
             try:
-                found = json.loads((directory / name).read_bytes())
+                found = json.loads(durable.read(directory / name))
                 return [topic for topic in found["topics"] or () if topic["name"]]
             except (ValueError, KeyError, TypeError):
                 raise ClientError(f"{directory / name} is damaged") from None
@@ -73,7 +74,7 @@ class Queue:
         """File and position to read from, and to write to; None: there is no queue. Raises ClientError."""
         path = self._directory / f"{self._name}.diskqueue.meta.dat"
         try:
-            _, *ends = path.read_text().split("\n")[:3]
+            _, *ends = durable.read(path).decode().split("\n")[:3]
             reading, writing = (tuple(map(int, end.split(","))) for end in ends)
             return (reading[0], reading[1]), (writing[0], writing[1])
         except FileNotFoundError:
@@ -107,7 +108,7 @@ class Queue:
         for number in there:
             position = begins_at if number == first else 0
             files.append(self._path(number))
-            data = self._path(number).read_bytes()
+            data = durable.read(self._path(number))
             rows = list(_messages(data, position, len(files) - 1))
             found.append(np.array(rows, PLACE))
             end = rows[-1][3] + rows[-1][4] if rows else position
