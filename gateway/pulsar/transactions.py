@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from mq_shards.acceptor.protocols.pulsar.names import MAX_PARTICIPANTS, TOO_MANY_PARTICIPANTS
 from mq_shards.gateway.pulsar.catalog import (
     ABORTING,
     COMMITTING,
@@ -32,7 +33,6 @@ from mq_shards.gateway.pulsar.refusals import RefusedError, subscription_name, t
 from mq_shards.gateway.pulsar.store import StoreError
 
 MAX_OPEN: Final = 50_000
-MAX_PARTICIPANTS: Final = 10_000  # topics and subscriptions of one transaction
 MAX_PART_BYTES: Final = 4 << 20  # of these, in the log: less than a record may have
 MAX_TIMEOUT_MS: Final = 24 * 3600 * 1000
 RESERVED_IDS: Final = 10_000  # ids reserved by one record, which says from where on none has been given out
@@ -180,11 +180,11 @@ class Coordinator:
         subscriptions -= transaction.subscriptions
         count = len(transaction.topics) + len(transaction.subscriptions) + len(topics) + len(subscriptions)
         if count > MAX_PARTICIPANTS:
-            raise too_many("There is as much in this transaction as there may be")
+            raise too_many(TOO_MANY_PARTICIPANTS)
         if topics or subscriptions:
             record = transaction_part_record(transaction.id, topics, subscriptions)
             if transaction.part_bytes + len(encode(record)) > MAX_PART_BYTES:
-                raise too_many("There is as much in this transaction as there may be")
+                raise too_many(TOO_MANY_PARTICIPANTS)
             self._control.store.change(record)
             given = [*asked.get("topics", ()), *(text for text, _ in named)]
             said = {whole: text for text in given if (whole := str(self._control.name(text))) != text}

@@ -487,12 +487,12 @@ def _check(body: Message) -> None:
     if body.read_compacted and body.subType not in (EXCLUSIVE, FAILOVER):
         raise PulsarError(NOT_ALLOWED, "readCompacted only allowed on failover or exclusive subscriptions")
     if _names_ranges(body):
+        if len(body.keySharedMeta.hashRanges) > lib.KEY_MAX_RANGES:
+            raise PulsarError(NOT_ALLOWED, f"More than {lib.KEY_MAX_RANGES} hash ranges")
         ranges = _own_ranges(body)
         if not ranges and body.subType == KEY_SHARED:
             raise PulsarError(CONSUMER_ASSIGN_ERROR, "Ranges for KeyShared policy must not be empty.")
         _check_ranges(ranges)
-        if len(ranges) > lib.KEY_MAX_RANGES:
-            raise PulsarError(NOT_ALLOWED, f"More than {lib.KEY_MAX_RANGES} hash ranges")
 
 
 def _names_ranges(body: Message) -> bool:

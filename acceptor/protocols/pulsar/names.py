@@ -25,8 +25,11 @@ COORDINATORS: Final = 1
 # Said to a client that asks for a named listener: a real broker may have some, with addresses of their own.
 NO_LISTENER: Final = "the broker do not have {} listener"
 MAX_SUBSCRIPTION_BYTES: Final = 255  # CHANNEL_NAME_MAX, csrc/shards/subscription.h
+MAX_TEXT: Final = 4 * MAX_NAME_BYTES  # of a name with tenant and namespace: what is longer takes long to parse
 MAX_PROPERTIES: Final = 64  # of a topic or a subscription
 MAX_PROPERTY_BYTES: Final = 4096  # of all of them, in UTF-8
+MAX_PARTICIPANTS: Final = 10_000  # topics and subscriptions of one transaction
+TOO_MANY_PARTICIPANTS: Final = "There is as much in this transaction as there may be"
 
 _ENTITY: Final = re.compile(r"[-=:.\w]+", re.ASCII)
 _PARTITION: Final = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,8})")
@@ -74,6 +77,8 @@ class TopicName(NamedTuple):
 
 def topic_name(text: str) -> TopicName:
     """Parses the name of a topic. Raises PulsarNameError."""
+    if len(text) > MAX_TEXT:
+        raise PulsarNameError(f"Invalid topic name: {text[:SHOWN]}... has {len(text)} characters")
     domain, found, rest = text.partition("://")
     if not found:
         domain, rest = PERSISTENT, text

@@ -39,6 +39,7 @@ NONE: Final = 0  # a type of schema like others, but for GET_OR_CREATE_SCHEMA
 ANY_SCHEMA: Final = 21  # of a consumer that accepts any
 PRODUCE, CONSUME = "produce", "consume"
 KINDS: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
+MAX_SCHEMA_PROPERTIES: Final = 1024
 MAX_WATCHERS: Final = 1000  # of a connection
 WATCH_TRIES: Final = 5  # how often the gateway is asked again for a watcher, if it does not answer
 # The catalog's names of the types of schema, indexed by Schema.Type.
@@ -69,6 +70,8 @@ def schema_fields(topic: TopicName, schema: Message) -> Fields:
     """A schema as the catalog takes it. Raises PulsarError."""
     if not 0 <= schema.type < len(SCHEMA_TYPES):
         raise PulsarError(NOT_ALLOWED, "Unknown type of schema")
+    if len(schema.properties) > MAX_SCHEMA_PROPERTIES:
+        raise PulsarError(NOT_ALLOWED, f"A schema has {MAX_SCHEMA_PROPERTIES} properties at most")
     return {
         "topic": str(topic),
         "type": SCHEMA_TYPES[schema.type],

@@ -20,7 +20,7 @@ from mq_shards.acceptor.protocols.pulsar.clients import (
     PulsarError,
     Request,
 )
-from mq_shards.acceptor.protocols.pulsar.names import ASSIGN, COORDINATORS
+from mq_shards.acceptor.protocols.pulsar.names import ASSIGN, COORDINATORS, MAX_PARTICIPANTS, TOO_MANY_PARTICIPANTS
 from mq_shards.csrc._core import lib
 
 COORDINATOR_NOT_FOUND: Final = 20
@@ -98,11 +98,23 @@ class Transactions:
         )
 
     def add_partitions(self, request: Request) -> None:
-        self._about(request, "addPartitionToTxnResponse", "txn-add", topics=list(request.body.partitions))
+        topics = request.body.partitions
+        if not self._are_too_many(request, "addPartitionToTxnResponse", len(topics)):
+            self._about(request, "addPartitionToTxnResponse", "txn-add", topics=list(topics))
 
     def add_subscriptions(self, request: Request) -> None:
-        subscriptions = [[one.topic, one.subscription] for one in request.body.subscription]
-        self._about(request, "addSubscriptionToTxnResponse", "txn-add", subscriptions=subscriptions)
+        given = request.body.subscription
+        if not self._are_too_many(request, "addSubscriptionToTxnResponse", len(given)):
+            subscriptions = [[one.topic, one.subscription] for one in given]
+            self._about(request, "addSubscriptionToTxnResponse", "txn-add", subscriptions=subscriptions)
+
+    def _are_too_many(self, request: Request, answer: str, count: int) -> bool:
+        """Refuses what the coordinator would: it would take long to bring there."""
+        if count <= MAX_PARTICIPANTS:
+            return False
+        txn = {"txnid_least_bits": request.body.txnid_least_bits, "txnid_most_bits": request.body.txnid_most_bits}
+        request.reply(answer, error=NOT_ALLOWED, message=TOO_MANY_PARTICIPANTS, **txn)
+        return True
 
     def end(self, request: Request) -> None:
         """Ends a transaction. One that is over may be ended again by a client (`client`) that was not answered."""
