@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -147,6 +148,22 @@ def test_an_acceptor_that_is_killed_takes_its_interest_with_it_and_comes_back() 
         heard_of(left + back, len(said) * (len(left) + len(back)))
         for wire in left + back:
             assert Counter(bodies(wire)) == Counter(said)
+
+
+def test_an_acceptor_that_is_killed_leaves_no_id_of_a_client_to_those_who_come_later() -> None:
+    with running(1) as server:
+        before = {client_id(wire) for wire in clients(server, CLIENTS)}
+        victim = next(pid for pid in all_children(server.process.pid) if comm_of(pid) == "mq-acceptor-0")
+        os.kill(victim, signal.SIGKILL)
+        wait_until(lambda: is_running(server, "mq-acceptor-0", victim), "it is there again")
+        after = {client_id(wire) for wire in clients(server, CLIENTS)}
+        assert len(before | after) == 2 * CLIENTS
+        assert max(before) < min(after)
+
+
+def client_id(wire: Wire) -> int:
+    found: int = json.loads(wire.info[len("INFO ") :])["client_id"]
+    return found
 
 
 def is_closed(wire: Wire) -> bool:

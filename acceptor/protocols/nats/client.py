@@ -53,9 +53,10 @@ COOKIES: Final = {
 }  # fmt: skip
 
 
-def client_ids(acceptor: int) -> Iterator[int]:
-    """Ids of an acceptor's clients, leaf nodes and hubs: unique among all acceptors."""
-    return (number << 6 | acceptor for number in itertools.count(1))
+def client_ids(acceptor: int, connections_before: int) -> Iterator[int]:
+    """Ids of an acceptor's clients, leaf nodes and hubs: unique among all acceptors, and those that were there before
+    under its number, of which each id was of a connection that is counted."""
+    return (number << 6 | acceptor for number in itertools.count(connections_before + 1))
 
 
 class Identity(NamedTuple):

@@ -73,7 +73,7 @@ class NatsServing(Nats):
         super().__init__(engine, settings, broker)
         self._clients: dict[int, Client] = {}
         has_headers = not settings["no-header-support"]
-        self.client_ids: Final = client_ids(broker.acceptor)
+        self.client_ids: Final = client_ids(broker.acceptor, engine.totals().total_connections)
         server_id = server_id_of(broker.instance)
         name = settings["server-name"] or server_id
         self.identity = Identity(server_id, name, "", 0, settings["max-payload"], has_headers)
