@@ -167,6 +167,26 @@ def test_what_is_before_the_first_entry_acknowledges_nothing(wire: Wire, topic: 
 
 
 @pytest.mark.parametrize("kind", [EXCLUSIVE, FAILOVER])
+def test_a_cumulative_acknowledgement_of_an_entry_that_was_not_delivered_is_of_all_before_it(
+    wire: Wire, topic: str, kind: int
+) -> None:
+    publish(wire, topic, 6)
+    wire.subscribe(topic, kind=kind, initialPosition=EARLIEST)
+    wire.flow(2)
+    ledger = wire.messages(2)[0].body.message_id.ledgerId
+    assert not wire.ack({"ledgerId": ledger, "entryId": 3}, cumulative=True).HasField("error")
+    wire.flow(1)
+    assert entries(wire.messages(1)) == [4]
+    wire.ask("close_consumer", consumer_id=1)
+    wire.subscribe(topic, kind=kind)
+    wire.ack({"ledgerId": ledger, "entryId": 4}, cumulative=True)
+    wire.flow(100)
+    assert entries(wire.messages(1)) == [5]
+    wire.send(b"later", 100, 6)
+    assert entries(wire.messages(1)) == [6]
+
+
+@pytest.mark.parametrize("kind", [EXCLUSIVE, FAILOVER])
 def test_a_cumulative_acknowledgement_of_an_entry_that_is_not_there_yet_is_ignored(
     wire: Wire, topic: str, kind: int
 ) -> None:

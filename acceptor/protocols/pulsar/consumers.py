@@ -36,7 +36,7 @@ from mq_shards.acceptor.protocols.pulsar.keys import failover_order
 from mq_shards.acceptor.protocols.pulsar.liveness import Liveness
 from mq_shards.acceptor.protocols.pulsar.messages import Message
 from mq_shards.acceptor.protocols.pulsar.names import NON_PERSISTENT, TopicName
-from mq_shards.acceptor.protocols.pulsar.position import position_of
+from mq_shards.acceptor.protocols.pulsar.position import last_entry, position_of
 from mq_shards.acceptor.protocols.pulsar.rates import NO_RATE, Rate
 from mq_shards.acceptor.protocols.pulsar.returning import Returning
 from mq_shards.csrc._core import ffi, lib
@@ -430,6 +430,36 @@ class Consumers:
 
         ask()
 
+    def acknowledge_ahead(self, request: Request) -> None:
+        """A cumulative ACK of an entry that was not delivered to the consumer. Perhaps its client has kept the id.
+        If the topic has that entry, none up to it comes any more.
+        """
+        consumer = request.client.consumers.get(request.body.consumer_id)
+        if consumer is None or not consumer.open:
+            request.done()
+            return
+        named = request.body.message_id
+        ids = [one for one in named if one.ledgerId == consumer.ledger and one.entryId < NO_ENTRY >> 1]
+        if not ids or consumer.topic.domain == NON_PERSISTENT:
+            _say_acknowledged(request, done=True)
+            return
+        last = max(ids, key=lambda one: int(one.entryId))
+        until = last.entryId + (not any(last.ack_set))
+
+        def located(answer: Answer) -> None:
+            if answer.status != engine.OK:
+                _say_acknowledged(request, done=False)
+            elif last.entryId > last_entry(position_of(answer.body)):
+                _say_acknowledged(request, done=True)
+            else:
+                request.ask(
+                    lib.MSG_SEEK, consumer.topic, lambda end: _say_acknowledged(request, done=end.status == engine.OK),
+                    topic=self._desk.engine.bind(consumer.topic.core.encode()), pri=lib.START_SEQ, ttr_ns=until,
+                    flags=lib.MSG_UPTO, body=consumer.subscription.encode(),
+                )  # fmt: skip
+
+        request.locate(consumer.topic, located, consumer.subscription)
+
     def last_message_id(self, request: Request) -> None:
         consumer = request.client.consumers.get(request.body.consumer_id)
         if consumer is None or not consumer.open:
@@ -461,6 +491,14 @@ class Consumers:
             request.reply("getLastMessageIdResponse", last_message_id=found, consumer_mark_delete_position=done)
 
         request.locate(consumer.topic, heard, consumer.subscription)
+
+
+def _say_acknowledged(request: Request, *, done: bool) -> None:
+    if not request.body.HasField("request_id"):
+        request.done()
+        return
+    error, why = (None, None) if done else (SERVICE_NOT_READY, "The acknowledgement could not be noted")
+    request.reply("ackResponse", consumer_id=request.body.consumer_id, error=error, message=why)
 
 
 def keep_nothing(body: Message) -> None:

@@ -118,12 +118,18 @@ class PulsarServing(Pulsar):
             "addPartitionToTxn": self._transactions.add_partitions,
             "addSubscriptionToTxn": self._transactions.add_subscriptions,
             "endTxn": self._transactions.end,
-            "ack": self._transactions.acknowledge,
+            "ack": self._acknowledge,
             "watchTopicList": self._topics.watch,
             "watchTopicListClose": self._topics.unwatch,
             "getSchema": self._about_topic(self._topics.get_schema),
             "getOrCreateSchema": self._about_topic(self._topics.put_schema),
         }
+
+    def _acknowledge(self, request: Request) -> None:
+        """What C leaves to Python."""
+        body = request.body
+        in_txn = body.HasField("txnid_least_bits") or body.HasField("txnid_most_bits")
+        (self._transactions.acknowledge if in_txn else self._consumers.acknowledge_ahead)(request)
 
     def listening(self, host: str, port: int) -> None:
         self._address = (host, port)

@@ -73,7 +73,7 @@ static bool take_hot(struct acceptor *a, struct connection *c, const struct puls
                                                                           : pulsar_hang_up(a, c);
     case PULSAR_ACK:
         if (!pulsar_scan_ack(command->body, &ids)) return pulsar_hang_up(a, c);
-        return ids.has_txn ? hand_over(a, c, bytes) : pulsar_ack(a, c, &ids);
+        return ids.has_txn || pulsar_acks_ahead(c, ids) ? hand_over(a, c, bytes) : pulsar_ack(a, c, &ids);
     default: return pulsar_scan_redeliver(command->body, &ids) ? pulsar_redeliver(a, c, &ids) : pulsar_hang_up(a, c);
     }
 }

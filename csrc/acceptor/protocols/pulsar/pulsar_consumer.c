@@ -98,6 +98,15 @@ bool pulsar_ack(struct acceptor *a, struct connection *c, struct pulsar_ids *ids
     return true;
 }
 
+bool pulsar_acks_ahead(struct connection *c, struct pulsar_ids ids) {
+    const struct pulsar_consumer *consumer = ids.cumulative ? consumer_of(c, ids.consumer) : NULL;
+    struct pulsar_id id;
+    if (consumer == NULL || consumer->shared) return false;
+    while (pulsar_next_id(&ids, &id))
+        if (id.ledger == consumer->ledger && id.entry >= consumer->next && id.entry <= INT64_MAX) return true;
+    return false;
+}
+
 static int by_seq(const void *one, const void *other) {
     uint64_t a = *(const uint64_t *)one, b = *(const uint64_t *)other;
     return a < b ? -1 : a > b;
@@ -241,6 +250,7 @@ static void deliver(struct acceptor *a, struct connection *c, struct pulsar_cons
     split(message, &d);
     size_t bytes = pulsar_length(d.entry);
     consumer->delivered_bytes += sizeof *message + message->body_bytes;
+    if (message->seq >= consumer->next) consumer->next = message->seq + 1;
     if (!is_wanted(consumer, &d)) {
         /* It stays in flight until it is acknowledged with others behind it, or the consumer ends. */
         pulsar_tell_worker(

@@ -6,6 +6,8 @@
 
 bool pulsar_flow(struct acceptor *a, struct connection *c, const struct pulsar_flow *flow);
 bool pulsar_ack(struct acceptor *a, struct connection *c, struct pulsar_ids *ids);
+/* Whether it is of all up to an entry that was not delivered to the consumer: then it is Python's. */
+bool pulsar_acks_ahead(struct connection *c, struct pulsar_ids ids);
 bool pulsar_redeliver(struct acceptor *a, struct connection *c, struct pulsar_ids *ids);
 void pulsar_acked(struct acceptor *a, struct connection *c, const struct pulsar_pending *pending);
 void pulsar_pushed(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *message);

@@ -94,6 +94,7 @@ enum pulsar_active { PULSAR_ACTIVE_UNSAID, PULSAR_STANDS_BY, PULSAR_IS_ACTIVE };
 struct pulsar_consumer {
     uint64_t id;
     uint64_t ledger;
+    uint64_t next; /* behind the last entry that was delivered to it; 0: none was */
     uint64_t epoch;
     struct pulsar_counts counts[PULSAR_COUNTED];
     struct pulsar_consumed consumed[PULSAR_COUNTED];
