@@ -43,6 +43,7 @@ from mq_shards.shards.meta import read_meta
 
 Told: TypeAlias = list[tuple[Message, list[int]]]
 
+VERSION: Final = metadata.version("mq-shards")  # to find it takes longer than all else in a gateway's start
 # How often at most it is logged that no connection can be accepted.
 FULL_SAID_S: Final = 60.0
 # At a stop: how long to wait for requests that are being served.
@@ -84,7 +85,7 @@ class GatewayProcess:
             start=start,
             say=self._control.send,
             supervisor=supervisor,
-            version=metadata.version("mq-shards"),
+            version=VERSION,
             broker_id=broker_id,
             data_dir=data_dir,
             terms=terms,

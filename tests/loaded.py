@@ -23,6 +23,9 @@ import traceback
 from pathlib import Path
 from typing import Any, NoReturn
 
+from mq_shards.gateway.console import http
+from mq_shards.supervisor.options import command_line
+
 REQUEST_BYTES = 1 << 20
 STREAMS = (0, 1, 2)
 ROOT = Path(__file__).resolve().parent.parent
@@ -58,6 +61,9 @@ def load() -> None:
             name = ".".join(("mq_shards", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
+    # What they keep once they have it, and is the same for all.
+    command_line.parser_of_options()
+    http.pages()
 
 
 def status_of(pid: int) -> int | None:

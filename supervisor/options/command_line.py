@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+from functools import cache
 from typing import Final, NoReturn
 
 from mq_shards.acceptor.option_kinds import OptionsError
@@ -46,6 +47,7 @@ class _Parser(argparse.ArgumentParser):
         raise OptionsError(f"{message} (mq-shards --help shows what there is)")
 
 
+@cache
 def parser_of_options() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="mq-shards",
