@@ -45,7 +45,8 @@ def test_a_put_whose_body_does_not_end_takes_an_id_as_with_beanstalkd() -> None:
 
 
 def test_in_a_data_directory_ids_go_on_counting_after_each_start(tmp_path: Path) -> None:
-    with running(SINGLE, data_dir=tmp_path, options=SEQUENTIAL) as server:
+    # As a program: it chooses the number of shards.
+    with running(SINGLE, data_dir=tmp_path, options=SEQUENTIAL, as_program=True) as server:
         assert put(server, 4, "a", "b") == [1, 2, 3, 4]
         delete(server, 1, 4)
         server.kill()
@@ -58,7 +59,7 @@ def test_in_a_data_directory_ids_go_on_counting_after_each_start(tmp_path: Path)
 
 
 def test_a_data_directory_of_many_shards_is_refused(tmp_path: Path) -> None:
-    with running(SINGLE, data_dir=tmp_path) as server:
+    with running(SINGLE, data_dir=tmp_path, as_program=True) as server:
         put(server, 1, "a")
     with (
         pytest.raises(RuntimeError, match="has 64 shards, which is fixed, and not 1"),

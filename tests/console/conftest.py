@@ -14,7 +14,8 @@ from tests.reader.broker import Broker, started
 
 @pytest.fixture(scope="package")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    with started(Path(tmp_path_factory.mktemp("console")) / "data", "--set", "http.hosts=mq.example.com") as broker:
+    options = ("--shards", "64", "--set", "http.hosts=mq.example.com")
+    with started(Path(tmp_path_factory.mktemp("console")) / "data", *options) as broker:
         yield broker
 
 

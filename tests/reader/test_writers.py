@@ -172,7 +172,7 @@ def stopped(broker: Broker, comm: str) -> Iterator[int]:
 
 
 def topic_of_worker(worker: int) -> str:
-    """Two workers have the 64 shards in turn."""
+    """Two workers have the shards in turn."""
     import crc32c
 
     return next(f"on-{worker}-{n}" for n in range(100) if crc32c.crc32c(f"on-{worker}-{n}".encode()) % 2 == worker)
