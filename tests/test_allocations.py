@@ -33,7 +33,7 @@ from tests.servers import Server, Shape, comm_of, free_port, start
 SOURCE: Final = Path(__file__).with_name("allocations.c")
 SLOT: Final = struct.Struct("<QQQ")
 PAGE: Final = 8  # messages: fewer have no page to themselves
-MESSAGES: Final = 2000
+MESSAGES: Final = 800
 BURST: Final = 40
 FILTERED_BURST: Final = 200
 TUBES: Final = 8
