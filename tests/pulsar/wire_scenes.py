@@ -54,6 +54,7 @@ def _schema(data: str, kind: int, name: str = "") -> dict[str, Any]:
     return {"name": name, "schema_data": data, "type": kind, "properties": []}
 
 
+MAX_PERMITS: Final = (1 << 31) - 1
 IN_ORDER: Final = {"keySharedMode": 0}
 ANY_ORDER: Final = {"keySharedMode": 0, "allowOutOfOrderDelivery": True}
 
@@ -140,6 +141,12 @@ SCENES: Final[dict[str, list[Step]]] = {
     "a checksum that is wrong": [
         _looked_up("sum"), _producer("sum"), ("a", "publish", {"payload": "m", "checksum": 7}),
         ("a", "publish", {"payload": "m"}),
+    ],
+    "permits": [
+        _looked_up("permits"), _consumer("permits"),
+        ("b", "flow", {"consumer_id": 1, "messagePermits": MAX_PERMITS + 1}),
+        ("a", "flow", {"consumer_id": 1, "messagePermits": MAX_PERMITS}), ("a", "lookupTopic", {"topic": "t"}),
+        ("a", "flow", {"consumer_id": 1, "messagePermits": MAX_PERMITS + 1}), ("a", "closed", {}),
     ],
     "a producer that is not there": [_looked_up("nobody"), ("a", "send", {"payload": "m"}), ("a", "closed", {})],
     "an initial subscription": [

@@ -23,6 +23,8 @@ static struct pulsar_consumer *consumer_of(const struct connection *c, uint64_t 
 bool pulsar_flow(struct acceptor *a, struct connection *c, const struct pulsar_flow *flow) {
     struct pulsar_consumer *consumer = consumer_of(c, flow->consumer);
     if (consumer == NULL) return true;
+    /* To a real broker these are a negative number. */
+    if (flow->permits > INT32_MAX) return pulsar_hang_up(a, c);
     if (!pulsar_may_send(a, c, consumer->worker)) return false;
     if (consumer->permits < MOST_PERMITS) consumer->permits += flow->permits;
     consumer->flowed_ms = pulsar_wall_ms(a);
