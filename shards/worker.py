@@ -49,6 +49,7 @@ COMPACT_BYTES: Final = 1 << 17
 READ_AHEAD_BYTES: Final = 1 << 20
 # For this long after a publish was refused because the disk was full, nothing is retained without need.
 DISK_FULL_S: Final = 10.0
+FULL_SAID_S: Final = 60.0  # without a refusal, before the disk is no longer called full
 FAILING_WAIT_S: Final = 0.05
 # If a log cannot be written for this long the worker starts anew from what is on disk.
 FAILING_LIMIT_S: Final = 5.0
@@ -82,6 +83,7 @@ class Worker:
         )
         self._stopping = False
         self._disk_full_until = 0.0
+        self._full_said_until = 0.0
         self._failing_since: float | None = None
         self._files: dict[int, ShardFiles] = {}
         self._data_dir = start["data_dir"]
@@ -181,6 +183,7 @@ class Worker:
                     self._errands.settle()
             if events & lib.WORKER_NO_SPACE:
                 self._disk_is_full()
+                self._say_full()
                 tick_at = time.monotonic_ns()
             if events & lib.WORKER_WANTS_SEGMENT:
                 self._supply()
@@ -191,6 +194,7 @@ class Worker:
                 self._control.send({"did": "disk", "state": "ok"})
             if time.monotonic_ns() >= tick_at:
                 self._tell_of_lost()
+                self._say_room()
                 busy = self._tidy()
                 tick_at = time.monotonic_ns() + (BUSY_TICK_NS if busy else self._tick_ns)
 
@@ -324,6 +328,18 @@ class Worker:
 
     def _disk_is_full(self) -> None:
         self._disk_full_until = time.monotonic() + DISK_FULL_S
+
+    def _say_full(self) -> None:
+        """Tells the supervisor, once for as long as publishes are refused. In memory there is no disk."""
+        if self._full_said_until == 0.0 and not self._in_memory:
+            self._control.send({"did": "disk", "state": "full"})
+        self._full_said_until = time.monotonic() + FULL_SAID_S
+
+    def _say_room(self) -> None:
+        if self._full_said_until and time.monotonic() >= self._full_said_until:
+            self._full_said_until = 0.0
+            if not self._in_memory:
+                self._control.send({"did": "disk", "state": "room"})
 
     @property
     def _disk_full(self) -> bool:

@@ -16,20 +16,29 @@ class Status:
     def __init__(self) -> None:
         self.draining = False
         self._disk_failing: Final[dict[int, str]] = {}  # by index of the worker: why the disk refuses writes
+        self._disk_full: Final[set[int]] = set()  # indexes of workers that refuse publishes
 
     def disk(self, worker: Child, state: str, reason: str) -> None:
-        """What a worker says of its disk; `state` is "ok" when it takes writes again."""
-        if state == "ok":
-            self._disk_failing.pop(worker.index, None)
-            log.info("%s: the disk takes writes again", worker.title)
-        else:
-            self._disk_failing[worker.index] = reason
-            log.error("%s: the disk refuses writes: %s", worker.title, reason)
+        """What a worker says of its disk: "failing", until it is "ok" again, or "full", until there is "room"."""
+        match state:
+            case "ok":
+                self._disk_failing.pop(worker.index, None)
+                log.info("%s: the disk takes writes again", worker.title)
+            case "full":
+                self._disk_full.add(worker.index)
+                log.error("%s: the disk is full: publishes are refused", worker.title)
+            case "room":
+                self._disk_full.discard(worker.index)
+                log.info("%s: the disk was full; for a minute no publish has been refused", worker.title)
+            case _:
+                self._disk_failing[worker.index] = reason
+                log.error("%s: the disk refuses writes: %s", worker.title, reason)
 
     def ended(self, child: Child) -> None:
         """The next process in this place says so itself if its disk refuses writes."""
         if child.role == "worker":
             self._disk_failing.pop(child.index, None)
+            self._disk_full.discard(child.index)
 
     def line(self, children: Iterable[Child], liveness: Liveness) -> str:
         # A gateway that has not died is one that is not needed yet, or begins.
@@ -37,4 +46,5 @@ class Status:
         parts = [f"restarting {', '.join(down)}"] if down else []
         parts += [f"{title} does not answer" for title in liveness.hanging()]
         parts += [f"mq-worker-{index}: the disk refuses writes: {why}" for index, why in self._disk_failing.items()]
+        parts += [f"mq-worker-{index}: the disk is full: publishes are refused" for index in sorted(self._disk_full)]
         return "; ".join(parts or ["serving"]) + (" (draining)" if self.draining else "")

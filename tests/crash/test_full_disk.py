@@ -15,6 +15,7 @@ from tests.servers import MANY, SINGLE, Shape, free_port, running, shapes, wait_
 
 DISK_BYTES = 150 << 20
 BODY = os.urandom(60_000)
+FULL = "mq-worker-0: the disk is full: publishes are refused"
 # What is done with makes room at once instead of being kept for batch readers.
 OPTIONS = ("--shards", "1", "--set", "log.retention-bytes=0", "--set", "log.retention-hours=0")
 
@@ -61,6 +62,7 @@ def test_a_full_disk_refuses_puts_and_serves_all_else(shape: Shape, small_disk: 
             post(http_port, f"/topic/create?topic={name}")
         jobs = put_until_full(wire, most)
         assert len(jobs) * len(BODY) > DISK_BYTES // 2, "most of the disk was used"
+        wait_until(lambda: FULL in server.said(), "the journal says so")
         for job in (wire.reserve()[0] for _ in range(10)):
             assert wire.exchange(f"peek {job}").body == BODY
             assert wire.ask(f"release {job} 3 0") == b"RELEASED"
