@@ -51,6 +51,7 @@ WAITS: Final[dict[str, int]] = {
     "room": lib.WAITS_ROOM,
     "segment": lib.WAITS_SEGMENT,
 }
+_room: Final = ffi.new_allocator(should_clear_after_alloc=False)  # for much that is written over at once
 
 
 class EngineError(OSError):
@@ -331,7 +332,8 @@ class Engine:
         count = self.call(conn, what, value)
         numbers = ffi.new("uint32_t[]", max(count, 1))
         lib.acceptor_call(self._acceptor, conn, what.encode(), value, b"", 0, numbers, count)
-        return [int(numbers[i]) for i in range(count)]
+        found: list[int] = ffi.unpack(numbers, count)
+        return found
 
     def ask(self, protocol: int, what: str, value: int = 0, data: bytes = b"", *, most: int = 64 << 10) -> bytes:
         """Asks a protocol's codec about all its connections; the answer has at most `most` bytes. ValueError when the
@@ -351,6 +353,11 @@ class Engine:
     def topic_name(self, topic: int) -> bytes:
         count = lib.acceptor_topic_name(self._acceptor, topic, self._name)
         return bytes(ffi.buffer(self._name, count))
+
+    def topic_names(self, topics: Sequence[int]) -> list[bytes]:
+        out = _room("char[]", len(topics) * (lib.TOPIC_NAME_BYTES + 1))
+        count = lib.acceptor_topic_names(self._acceptor, topics, len(topics), out)
+        return bytes(ffi.buffer(out, count)).split(b"\n")[:-1]
 
     def shard_of_name(self, name: bytes) -> int:
         return int(lib.acceptor_shard_of_name(self._acceptor, name, len(name)))

@@ -436,6 +436,15 @@ size_t acceptor_topic_name(const struct acceptor *a, uint32_t topic, char *out) 
     return binding->name_bytes;
 }
 
+size_t acceptor_topic_names(const struct acceptor *a, const uint32_t *topics, size_t count, char *out) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < count; i++) {
+        bytes += acceptor_topic_name(a, topics[i], out + bytes);
+        out[bytes++] = '\n';
+    }
+    return bytes;
+}
+
 uint32_t acceptor_shard_of_name(const struct acceptor *a, const char *name, size_t name_bytes) {
     return bindings_shard(&a->bindings, name, name_bytes);
 }

@@ -148,6 +148,8 @@ void acceptor_tell_published(struct acceptor *a, const char *topic, size_t topic
                              size_t body_bytes);
 /* Copies a topic's name (at most TOPIC_NAME_BYTES) and returns its length; 0 when the number is not bound. */
 size_t acceptor_topic_name(const struct acceptor *a, uint32_t topic, char *out);
+/* The same for many topics, each name with a line feed behind it; `out` has room for the longest. */
+size_t acceptor_topic_names(const struct acceptor *a, const uint32_t *topics, size_t count, char *out);
 uint32_t acceptor_shard_of_name(const struct acceptor *a, const char *name, size_t name_bytes);
 uint32_t acceptor_worker_of_topic(const struct acceptor *a, uint32_t topic);
 

@@ -86,6 +86,7 @@ uint64_t acceptor_refused(const struct acceptor *a, uint32_t protocol);
 void acceptor_tell_published(struct acceptor *a, const char *topic, size_t topic_bytes, const void *body,
                              size_t body_bytes);
 size_t acceptor_topic_name(const struct acceptor *a, uint32_t topic, char *out);
+size_t acceptor_topic_names(const struct acceptor *a, const uint32_t *topics, size_t count, char *out);
 uint32_t acceptor_shard_of_name(const struct acceptor *a, const char *name, size_t name_bytes);
 uint32_t acceptor_worker_of_topic(const struct acceptor *a, uint32_t topic);
 

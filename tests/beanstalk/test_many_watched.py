@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 
 from tests.beanstalk.wire import Wire, unique_tube
-from tests.servers import Server
+from tests.servers import Server, children, comm_of
+
+MOST = 9_999  # beside the default tube
+
+
+def acceptors_s(server: Server) -> float:
+    """Processor time of all acceptors."""
+    pids = [pid for pid in children(server.process.pid) if comm_of(pid).startswith("mq-acceptor")]
+    return sum(int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) for pid in pids) / 1e9
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -40,3 +49,14 @@ def test_the_list_is_as_beanstalkds_through_watches_and_ignores(server: Server, 
                 else:
                     assert wire.ask("reserve-with-timeout 0") == b"TIMED_OUT"
                 wire.ask(f"delete {job}")
+
+
+def test_the_longest_list_is_made_in_a_moment(server: Server) -> None:
+    tubes = [unique_tube(f"list-{n}-{'x' * 150}") for n in range(MOST)]
+    with Wire(server) as wire:
+        wire.send("".join(f"watch {tube}\r\n" for tube in tubes).encode())
+        assert wire.replies(MOST)[-1].line == f"WATCHING {MOST + 1}".encode()
+        began = acceptors_s(server)
+        for _ in range(20):
+            assert wire.watched() == ["default", *tubes]
+    assert (acceptors_s(server) - began) / 20 < 0.02

@@ -50,8 +50,9 @@ class Guard:
             return False
         self._logins[conn] = login
         self._tell(conn, login)
-        for topic in self._engine.call_for_list(conn, "watched"):
-            if not login.user.may(CONSUME, self._name(topic)):
+        topics = self._engine.call_for_list(conn, "watched")
+        for topic, name in zip(topics, self._engine.topic_names(topics), strict=True):
+            if not login.user.may(CONSUME, name.decode(errors="replace")):
                 self._engine.call(conn, "unwatch", topic)
         self._engine.call(conn, "introduced")
         return True
@@ -83,8 +84,8 @@ class Guard:
         jobs become ready again."""
         for conn, before in list(self._logins.items()):
             login = self._access.users.again(before)
-            watched = self._engine.call_for_list(conn, "watched")
-            if login is None or not all(login.user.may(CONSUME, self._name(topic)) for topic in watched):
+            watched = self._engine.topic_names(self._engine.call_for_list(conn, "watched"))
+            if login is None or not all(login.user.may(CONSUME, name.decode(errors="replace")) for name in watched):
                 self._access.refused(self._protocol, before.user, CONSUME, "any more")
                 self._logins.pop(conn)
                 self._engine.close_connection(conn)
@@ -95,6 +96,3 @@ class Guard:
     def _tell(self, conn: int, login: Login) -> None:
         self._engine.call(conn, "consumes-all", int(login.user.may_all(CONSUME)))
         self._engine.call(conn, "may-put", UNDECIDED)
-
-    def _name(self, topic: int) -> str:
-        return self._engine.topic_name(topic).decode(errors="replace")

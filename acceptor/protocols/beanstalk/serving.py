@@ -229,8 +229,7 @@ class BeanstalkServing(Beanstalk):
             self._done(conn, BAD_FORMAT)
             return
         self._count("list-tubes-watched")
-        topics = self._engine.call_for_list(conn, "watched")
-        self._done(conn, listed([self._engine.topic_name(topic) for topic in topics]))
+        self._done(conn, listed(self._engine.topic_names(self._engine.call_for_list(conn, "watched"))))
 
     def _quit(self, conn: int, rest: bytes) -> None:
         self._engine.close_connection(conn)
