@@ -96,7 +96,7 @@ def run_job(name: str, broker: Broker, *arguments: str) -> int:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1800)
 def test_what_is_archived_and_replayed_is_each_message_of_each_batch_once(
     spark: SparkSession, jobs_share: None, broker: Broker, ports: Ports, tmp_path: Path
 ) -> None:
@@ -136,7 +136,7 @@ def test_what_is_archived_and_replayed_is_each_message_of_each_batch_once(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1800)
 def test_whatever_topics_are_called_they_are_archived_and_replayed(
     spark: SparkSession, jobs_share: None, broker: Broker, ports: Ports, tmp_path: Path
 ) -> None:
