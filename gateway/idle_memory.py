@@ -8,6 +8,7 @@ ever was.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Final
 
@@ -27,7 +28,10 @@ class IdleMemory:
         self._pause = 1  # looks between two tries
 
     def look(self) -> None:
-        before = self._own_bytes()
+        try:
+            before = self._own_bytes()
+        except OSError:  # no descriptor is left to read it with
+            return
         self._least_bytes = min(self._least_bytes, before)
         self._looks += 1
         if before < self._least_bytes + WORTH_BYTES:
@@ -39,7 +43,8 @@ class IdleMemory:
         self._trim()
         self._looks = 0
         self._pause = min(2 * self._pause, MOST_LOOKS)
-        self._tried_bytes = self._own_bytes()
+        with contextlib.suppress(OSError):
+            self._tried_bytes = self._own_bytes()
         self._least_bytes = min(self._least_bytes, self._tried_bytes)
 
     async def run(self) -> None:

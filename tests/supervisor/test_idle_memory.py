@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 from dataclasses import dataclass
 
@@ -112,3 +114,20 @@ def test_a_gateway_gives_back_what_a_flood_of_bodies_took() -> None:
             is_answered(client)
             client.close()
         wait_until(lambda: anonymous_bytes(gateway) - before < 16 * MIB, "it has given it back", 20)
+
+
+def test_a_process_without_a_descriptor_to_look_with_goes_on() -> None:
+    def own_bytes() -> int:
+        if not there_are:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return process.own_bytes()
+
+    process, there_are = Process(20 * MIB), [True]
+    memory = IdleMemory(own_bytes, process.trim)
+    process.kept = 100 * MIB
+    there_are.clear()
+    memory.look()
+    assert process.tries == 0
+    there_are.append(True)
+    memory.look()
+    assert process.kept == 0
