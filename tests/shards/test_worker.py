@@ -9,9 +9,8 @@ import random
 import struct
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from mq_shards.csrc._core import ffi, lib
@@ -31,8 +30,7 @@ OPEN, CLOSE, USE, WATCH, IGNORE, CANCEL, RETURN, GONE = range(1, 9)
 OK, NONE, NOT_FOUND, TIMED_OUT, DEADLINE_SOON, CANCELLED, NO_SPACE, FAILED = range(8)
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     conn: int
     slot: int
     kind: int
@@ -154,12 +152,13 @@ class Bench:
         return self.receive(acceptor)
 
     def receive(self, acceptor: int = 0) -> list[Answer]:
-        answers = []
-        while (m := lib.channel_receive(self.channels[acceptor])) != ffi.NULL:
-            body = bytes(ffi.buffer(ffi.cast("char *", m) + 48, m.body_bytes))
-            head = (m.conn, m.slot, m.kind, m.status, m.id, m.pri, body, bool(m.flags & 1), m.topic, m.seq, m.delay_ns)
-            answers.append(Answer(*head))
-        lib.channel_release(self.channels[acceptor])
+        answers, channel = [], self.channels[acceptor]
+        while m := lib.channel_receive(channel):
+            whole = ffi.buffer(m, REQUEST.size + m.body_bytes)
+            kind, status, flags, conn, slot, topic, id, pri, _, delay, seq = REQUEST.unpack_from(whole)
+            body = whole[REQUEST.size :]
+            answers.append(Answer(conn, slot, kind, status, id, pri, body, bool(flags & 1), topic, seq, delay))
+        lib.channel_release(channel)
         return answers
 
     def ask(self, kind: int, conn: int = 1, **fields: Any) -> Answer:  # noqa: ANN401
