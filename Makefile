@@ -33,7 +33,7 @@ run: base
 
 PEERS := beanstalkd nsq nats
 # The longest first.
-STREAMS := pipeline pulsar others engine campaigns nats operating wires clusters
+STREAMS := pipeline nats engine campaigns operating others wires clusters pulsar
 STREAMS_AT_ONCE := 6
 # Those that share a JVM. The other tests of the pipeline need none.
 pipeline_TESTS := $(wildcard tests/pipeline/test_spark_*.py)
