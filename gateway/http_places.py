@@ -40,6 +40,14 @@ class Places:
         longest.let_go()
         return True
 
+    def let_go(self, most: int) -> int:
+        """Lets those go that are waited for longest: up to `most` without a request yet, else one. Returns how many."""
+        silent = [*self._unproven, *self._new][:most] or list(self._known)[:1]
+        for holder in silent:
+            self.leave(holder)
+            holder.let_go()
+        return len(silent)
+
     def take(self, holder: Holder) -> None:
         """Takes a place. To be called after make_room()."""
         self._held.add(holder)

@@ -41,6 +41,8 @@ READ_BYTES: Final = 16 << 10  # read ahead for a connection; its buffer may reac
 BODY_READ_BYTES: Final = 256 << 10  # in one read, of a body that a handler wants
 ACCEPTED: Final = 64  # connections in one turn: fewer than there are places, so that each has time for a request
 ACCEPT_AGAIN_S: Final = 1.0  # the pause when there is no descriptor left
+ACCEPT_SOON_S: Final = 0.02  # the same when some will be: of LET_GO connections
+LET_GO: Final = 16
 SHAKE_S: Final = 10.0  # for the TLS handshake
 IDLE_S: Final = 75.0  # until the head of the next request, or the first, is complete
 SEND_S: Final = 30.0  # for a client to take an answer; in the kernel, to acknowledge any of it
@@ -565,10 +567,11 @@ class HttpServer:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                # No descriptor is left: pauses as asyncio does, while clients wait in the kernel's queue.
+                # No descriptor is left: clients wait in the kernel's queue, until who says nothing has gone for them.
                 loop.call_exception_handler({"message": "socket.accept() out of system resource", "exception": error})
                 loop.remove_reader(sock)
-                loop.call_later(ACCEPT_AGAIN_S, self._accept_again, sock, tls, listened)
+                pause_s = ACCEPT_SOON_S if self.places.let_go(LET_GO) else ACCEPT_AGAIN_S
+                loop.call_later(pause_s, self._accept_again, sock, tls, listened)
                 return
             if not self.places.make_room():
                 accepted.close()

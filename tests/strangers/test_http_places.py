@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -246,3 +248,26 @@ def test_who_leaves_in_the_middle_of_a_body_that_nobody_wants_is_no_error(caplog
 
     play(scene)
     assert caplog.records == []
+
+
+def test_where_no_descriptor_is_left_who_says_nothing_goes_for_who_asks() -> None:
+    class Short(socket.socket):
+        def accept(self) -> tuple[socket.socket, object]:
+            if len(served_here.server.connections) >= MOST // 2:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return super().accept()
+
+    served_here: Served
+
+    async def scene(served: Served) -> None:
+        nonlocal served_here
+        served_here = served
+        listener = Short(fileno=socket.create_server((HOST, 0), backlog=64).detach())
+        served.port = listener.getsockname()[1]
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        await served.server.listen(listener, 64)
+        for _ in range(20):
+            await served.connect()
+        assert b"served" in await answer(await served.connect(HEAD))
+
+    play(scene)
