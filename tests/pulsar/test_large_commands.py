@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
 from mq_shards.acceptor.protocols.pulsar.clients import (
@@ -20,8 +24,10 @@ from mq_shards.acceptor.protocols.pulsar.topics import schema_fields
 
 from tests.pulsar.servers import running
 from tests.pulsar.wire import Wire
+from tests.servers import children, comm_of
 
 MANY = 400_000
+SENDERS = 18
 PAIRS = [{"key": f"k{n}", "value": ""} for n in range(MANY)]
 SCHEMA = {"name": "s", "schema_data": b"", "type": 4}
 SUBSCRIBE = {"topic": "t", "subscription": "s", "subType": 1, "consumer_id": 1, "request_id": 1}
@@ -75,3 +81,36 @@ def test_who_sends_them_is_told() -> None:
         both = [{"topic": "t", "subscription": name} for name in names]
         answer = wire.ask("addSubscriptionToTxn", "addSubscriptionToTxnResponse", subscription=both, **txn)
         assert answer.message == "There is as much in this transaction as there may be"
+
+
+def test_others_are_served_between_two() -> None:
+    frame = encode("getOrCreateSchema", request_id=1, topic="t", schema=SCHEMA | {"properties": PAIRS})
+    with running() as server, ExitStack() as stack:
+        acceptor = next(pid for pid in children(server.process.pid) if comm_of(pid).startswith("mq-acceptor"))
+        senders = [stack.enter_context(Wire(server.port).connect()) for _ in range(SENDERS)]
+        client = stack.enter_context(Wire(server.port).connect())
+
+        def send(wire: Wire) -> None:
+            wire.raw(frame)
+            wire.expect("getOrCreateSchemaResponse")
+
+        began = processor_s(acceptor)
+        send(senders[0])
+        once_s = processor_s(acceptor) - began
+        threads = [threading.Thread(target=send, args=(wire,)) for wire in senders]
+        os.kill(acceptor, signal.SIGSTOP)  # so that they are all there at once
+        for thread in threads:
+            thread.start()
+        time.sleep(0.5)
+        os.kill(acceptor, signal.SIGCONT)
+        longest_s = 0.0
+        while any(thread.is_alive() for thread in threads):
+            began = processor_s(acceptor)
+            client.say("ping")
+            client.expect("pong")
+            longest_s = max(longest_s, processor_s(acceptor) - began)
+        assert longest_s < SENDERS / 3 * once_s
+
+
+def processor_s(pid: int) -> float:
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
