@@ -18,6 +18,7 @@ import orjson
 
 INT32: Final = 1 << 31
 INT64: Final = 1 << 63
+MAX_BYTES: Final = 64 << 10
 
 
 class DecodeError(ValueError):
@@ -58,17 +59,22 @@ def _representable(text: str) -> str:
 
 
 def loads(body: bytes) -> object:
+    """Of a text of more than MAX_BYTES that is not plain JSON nothing is found out: that takes long, and all clients
+    wait meanwhile. Of a key that comes twice there, the last value counts, whatever the case.
+    """
     text = body.decode("utf-8", "replace")
     try:
         found = orjson.loads(text)
     except orjson.JSONDecodeError as error:
+        if len(body) > MAX_BYTES:
+            raise DecodeError(str(error)) from None
         text = _representable(text)
         try:
             found = orjson.loads(text)
         except orjson.JSONDecodeError:
             raise DecodeError(str(error)) from None
     # As many colons as keys: no key comes twice, as it is nearly always.
-    if not isinstance(found, dict) or body.count(b":") == len(found):
+    if not isinstance(found, dict) or len(body) > MAX_BYTES or body.count(b":") == len(found):
         return found
     try:
         return json.loads(text, object_pairs_hook=_Pairs)

@@ -163,6 +163,7 @@ void acceptor_free(struct acceptor *a) {
     free(a->late.items);
     free(a->runnable.items);
     free(a->running.items);
+    free(a->large.items);
     free(a->roomless.items);
     free(a);
 }

@@ -150,6 +150,8 @@ struct acceptor {
         late; /* dirty, but put off to later turns (SENDS_PER_TURN): in the order in which they came */
     struct connection_list runnable;
     struct connection_list running;  /* the list being worked off now */
+    struct connection_list large;    /* connections whose large commands wait for Python */
+    bool handed_large;               /* one has gone to Python in this turn */
     uint64_t codecs_left;            /* codecs whose go_on is to be called next turn, as bits */
     uint8_t *scratch;                /* the buffer that all connections receive into */
     uint32_t filter_pieces;          /* pieces asked of filters in this turn */

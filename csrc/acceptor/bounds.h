@@ -153,6 +153,10 @@
 #define RECEIVES_PER_WAKE 16   /* connections read before the workers are told */
 #define TURNS_PER_POLL    64
 
+/* Python takes some 25 ms for each MB of a command. So it is given one larger than this a turn, and all other clients
+ * are served between two of them. */
+#define LARGE_COMMAND_BYTES ((size_t)64 << 10)
+
 /* While upcalls that hold this much wait for Python, connections wait too: they could add to them without a limit. */
 #define UPCALLS_BYTES ((size_t)16 << 20)
 

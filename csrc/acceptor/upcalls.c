@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "acceptor/lists.h"
+
 enum { FIRST_UPCALLS = 16 };
 
 static void grow_upcalls(struct acceptor *a) {
@@ -30,6 +32,13 @@ void upcall_push(struct acceptor *a, uint32_t kind, uint32_t conn, uint32_t prot
     };
     a->upcalls_bytes += bytes_count;
     if (answer != NULL) p->upcall.answer = *answer;
+}
+
+bool upcall_may_push(struct acceptor *a, struct connection *c, size_t bytes) {
+    if (bytes <= LARGE_COMMAND_BYTES) return true;
+    if (!a->handed_large) return a->handed_large = true;
+    connection_list_add(&a->large, c->number);
+    return stalled(c, STALL_TURN);
 }
 
 void reply_by_python(struct acceptor *a, struct connection *c, const uint8_t *line, size_t bytes) {

@@ -9,6 +9,8 @@ void upcalls_free(struct acceptor *a);
 void upcall_push(struct acceptor *a, uint32_t kind, uint32_t conn, uint32_t protocol, const struct message *answer,
                  const void *bytes, size_t bytes_count);
 
+/* A command of so many bytes may go to Python in this turn; else its connection stalls until a later one. */
+bool upcall_may_push(struct acceptor *a, struct connection *c, size_t bytes);
 /* Hands a line to Python. may_do_alone() has allowed it. */
 void reply_by_python(struct acceptor *a, struct connection *c, const uint8_t *line, size_t bytes);
 

@@ -51,6 +51,7 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
         "test_stats.py::test_a_readers_subscription_is_there_as_long_as_it_is",
     ),
     "FLOW": (
+        "permits",
         "test_consuming.py::test_as_many_come_as_there_are_permits",
         "test_consuming.py::test_permits_count_messages_of_batches",
     ),
@@ -203,6 +204,7 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
         "test_consuming.py::test_a_key_is_one_consumers",
         "test_consuming.py::test_ranges_of_keys_are_taken_as_they_are_asked_for",
         "test_dealing.py::test_a_key_that_somebody_has_unacknowledged_goes_to_no_other",
+        "the order of keys",
     ),
     # --- REST
     "lookup": ("test_security.py::test_a_lookup_by_rest_names_addresses_that_its_client_can_reach",),

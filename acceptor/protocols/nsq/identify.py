@@ -21,8 +21,6 @@ HIGHEST_DEFLATE_LEVEL: Final = 9
 # How much is kept of each text by which a client describes itself.
 TEXT_CHARACTERS: Final = 512
 
-# nsqd has no limit but max-body-size. To find out that so much is no JSON takes long, and all clients wait meanwhile.
-MAX_BYTES: Final = 64 << 10
 FIELDS: Final[Mapping[str, go_json.Reader[Any]]] = {
     "client_id": text,
     "hostname": text,
@@ -67,8 +65,6 @@ class Request(NamedTuple):
 
 def parse(body: bytes) -> Request:
     """Raises ClientError."""
-    if len(body) > MAX_BYTES:
-        raise ClientError("E_BAD_BODY", f"IDENTIFY body too big {len(body)} > {MAX_BYTES}")
     try:
         return Request(**go_json.fields(go_json.loads(body), FIELDS))
     except DecodeError:

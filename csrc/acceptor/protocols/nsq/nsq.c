@@ -162,7 +162,7 @@ static size_t python_body(struct acceptor *a, struct connection *c, const struct
         return nsq_fatal_with(a, c, k, "E_BAD_BODY %s body too big %d > %u", name, size,
                               nsq_options(a, c)->max_body_size);
     if (size <= 0) return nsq_fatal_with(a, c, k, "E_BAD_BODY %s invalid body size %d", name, size);
-    if (k->body_bytes < SIZE_BYTES + (size_t)size || !may_do_alone(c)) return 0;
+    if (k->body_bytes < SIZE_BYTES + (size_t)size || !may_do_alone(c) || !upcall_may_push(a, c, (size_t)size)) return 0;
     return hand_over(a, c, k, (size_t)size);
 }
 

@@ -5,7 +5,6 @@
 #include "acceptor/protocols/pulsar/pulsar_asks.h"
 #include "acceptor/protocols/pulsar/pulsar_clock.h"
 #include "acceptor/protocols/pulsar/pulsar_consumer.h"
-#include "acceptor/protocols/pulsar/pulsar_large.h"
 #include "acceptor/protocols/pulsar/pulsar_leaving.h"
 #include "acceptor/protocols/pulsar/pulsar_producer.h"
 #include "acceptor/protocols/pulsar/pulsar_say.h"
@@ -43,7 +42,7 @@ static bool hand_over(struct acceptor *a, struct connection *c, struct pulsar_by
     struct pulsar *p = pulsar_of(c);
     if (p->with_python >= PULSAR_MAX_WITH_PYTHON) return stalled(c, STALL_OUTSTANDING);
     size_t bytes = pulsar_length(command);
-    if (!pulsar_may_hand_over(a, c, bytes)) return false;
+    if (!upcall_may_push(a, c, bytes)) return false;
     uint8_t *copy = malloc(1 + bytes);
     if (copy == NULL) {
         engine_oom(a, c);
@@ -190,15 +189,7 @@ static void freed(struct connection *c) {
 }
 
 static void stopped(void *state) {
-    struct pulsar_options *options = state;
-    pulsar_leaving_free(options, freed);
-    free(options->large.items);
-}
-
-/* What was left over for a later turn. */
-static void go_on(struct acceptor *a, void *state) {
-    pulsar_leave_on(a, state);
-    pulsar_large_go_on(a, state);
+    pulsar_leaving_free(state, freed);
 }
 
 /* A producer whose client has not been answered yet is left to Python, which fails its request. */
@@ -304,7 +295,7 @@ const struct codec pulsar_codec = {
     .due = pulsar_due,
     .closed = closed,
     .freed = freed,
-    .go_on = go_on,
+    .go_on = pulsar_leave_on,
     .pushed = pulsar_pushed,
     .heard_alone = heard_alone,
     .subscribing = subscribing,

@@ -44,10 +44,6 @@ struct pulsar_options {
     uint32_t max_message_bytes;
     uint64_t keep_alive_ns;
     struct connection *leaving; /* closed, with producers or consumers that are still to be removed; a list */
-    /* See pulsar_large.c. */
-    struct connection_list large; /* connections whose large commands wait for Python */
-    uint32_t protocol;
-    bool handed_large; /* in this turn */
 };
 
 enum pulsar_upcall {
