@@ -110,6 +110,7 @@ static void run_large(struct acceptor *a) {
         c->stall = STALL_NONE;
         socket_run(a, c);
     }
+    if (at == 0) return;
     waiting->count -= at;
     memmove(waiting->items, waiting->items + at, waiting->count * sizeof waiting->items[0]);
 }
