@@ -34,7 +34,7 @@ run: base
 PEERS := beanstalkd nsq nats
 # The longest first.
 STREAMS := pipeline nats engine campaigns operating others wires clusters pulsar
-STREAMS_AT_ONCE := 6
+STREAMS_AT_ONCE := 9
 # Those that share a JVM. The other tests of the pipeline need none.
 pipeline_TESTS := $(wildcard tests/pipeline/test_spark_*.py)
 clusters_TESTS := $(wildcard $(addprefix tests/nats/test_, *cluster* *hub* *leaf* *leaves* many_groups*))
