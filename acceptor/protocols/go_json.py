@@ -60,7 +60,7 @@ def _representable(text: str) -> str:
 
 def loads(body: bytes) -> object:
     """Of a text of more than MAX_BYTES that is not plain JSON nothing is found out: that takes long, and all clients
-    wait meanwhile. Of a key that comes twice there, the last value counts, whatever the case.
+    wait meanwhile. Of a key that comes twice there, only the last value is looked at.
     """
     text = body.decode("utf-8", "replace")
     try:

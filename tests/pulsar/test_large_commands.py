@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -23,7 +23,7 @@ from mq_shards.acceptor.protocols.pulsar.names import MAX_PARTICIPANTS, PulsarNa
 from mq_shards.acceptor.protocols.pulsar.topics import schema_fields
 
 from tests.pulsar.servers import running
-from tests.pulsar.wire import Wire
+from tests.pulsar.wire import TIMEOUT_S, Wire
 from tests.servers import children, comm_of
 
 MANY = 400_000
@@ -90,19 +90,19 @@ def test_others_are_served_between_two() -> None:
         senders = [stack.enter_context(Wire(server.port).connect()) for _ in range(SENDERS)]
         client = stack.enter_context(Wire(server.port).connect())
 
-        def send(wire: Wire) -> None:
-            wire.raw(frame)
+        def send(wire: Wire, begin: int = 0) -> None:
+            wire.raw(frame[begin:])
             wire.expect("getOrCreateSchemaResponse")
 
         began = processor_s(acceptor)
         send(senders[0])
         once_s = processor_s(acceptor) - began
-        threads = [threading.Thread(target=send, args=(wire,)) for wire in senders]
-        os.kill(acceptor, signal.SIGSTOP)  # so that they are all there at once
+        os.kill(acceptor, signal.SIGSTOP)  # so that they all come at once
+        sent = [as_much_as_goes(wire, frame) for wire in senders]
+        threads = [threading.Thread(target=send, args=both) for both in zip(senders, sent, strict=True)]
+        os.kill(acceptor, signal.SIGCONT)
         for thread in threads:
             thread.start()
-        time.sleep(0.5)
-        os.kill(acceptor, signal.SIGCONT)
         longest_s = 0.0
         while any(thread.is_alive() for thread in threads):
             began = processor_s(acceptor)
@@ -112,5 +112,27 @@ def test_others_are_served_between_two() -> None:
         assert longest_s < SENDERS / 3 * once_s
 
 
+def as_much_as_goes(wire: Wire, data: bytes) -> int:
+    """Sends without waiting for the other side. Returns how many bytes have gone."""
+    sent = 0
+    wire.socket.setblocking(False)
+    with suppress(BlockingIOError):
+        while sent < len(data):
+            sent += wire.socket.send(data[sent : sent + (64 << 10)])
+    wire.socket.settimeout(TIMEOUT_S)
+    return sent
+
+
 def processor_s(pid: int) -> float:
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
+@pytest.mark.parametrize(("count", "error"), [(1000, 0), (1001, 22)])
+def test_ids_of_an_acknowledgement_of_what_was_not_delivered(count: int, error: int) -> None:
+    with running() as server, Wire(server.port).connect() as wire:
+        wire.subscribe("t")
+        wire.producer("t", 2)
+        wire.send(b"x", 2)
+        sent = wire.expect("send_receipt").message_id
+        ids = [{"ledgerId": sent.ledgerId, "entryId": sent.entryId}] * count
+        assert wire.ack(*ids, cumulative=True).error == error

@@ -50,6 +50,8 @@ MAX_CONSUMER_METADATA: Final = 1024
 MAX_PRODUCER_METADATA: Final = 4096
 # Most bytes of memory for what clients say of all producers and consumers of an acceptor, and for Notes.
 MAX_KEPT_BYTES: Final = 64 << 20
+MAX_IDS: Final = 1000  # in an ACK that Python handles
+TOO_MUCH_AT_ONCE: Final = "Too much in one acknowledgement"
 MAX_NOTES: Final = 1000  # of one kind, of a connection
 NOTE_BYTES: Final = 200  # that a note takes without what its key consists of, about
 RANGE_BYTES: Final = getsizeof((0, 0)) + 2 * getsizeof(1 << 15)

@@ -17,11 +17,13 @@ from mq_shards.acceptor.protocols.pulsar.clients import (
     CONSUMER_ASSIGN_ERROR,
     CONSUMER_BUSY,
     MAX_CONSUMER_METADATA,
+    MAX_IDS,
     METADATA_ERROR,
     NO_METADATA,
     NOT_ALLOWED,
     PRODUCER_BUSY,
     SERVICE_NOT_READY,
+    TOO_MUCH_AT_ONCE,
     TOPIC_NOT_FOUND,
     Client,
     Consumer,
@@ -46,6 +48,7 @@ EXCLUSIVE: Final = 0
 SHARED: Final = 1
 FAILOVER: Final = 2
 KEY_SHARED: Final = 3
+NOT_NOTED: Final = "The acknowledgement could not be noted"
 KINDS: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 POLICIES: Final = (lib.POLICY_EXCLUSIVE, lib.POLICY_TURNS, lib.POLICY_FAILOVER, lib.POLICY_KEY)
 STICKY: Final = 1
@@ -439,21 +442,30 @@ class Consumers:
             request.done()
             return
         named = request.body.message_id
+        if len(named) > MAX_IDS:
+            _say_acknowledged(request, NOT_ALLOWED, TOO_MUCH_AT_ONCE)
+            return
         ids = [one for one in named if one.ledgerId == consumer.ledger and one.entryId < NO_ENTRY >> 1]
         if not ids or consumer.topic.domain == NON_PERSISTENT:
-            _say_acknowledged(request, done=True)
+            _say_acknowledged(request)
             return
         last = max(ids, key=lambda one: int(one.entryId))
         until = last.entryId + (not any(last.ack_set))
 
+        def moved(answer: Answer) -> None:
+            if answer.status == engine.OK:
+                _say_acknowledged(request)
+            else:
+                _say_acknowledged(request, SERVICE_NOT_READY, NOT_NOTED)
+
         def located(answer: Answer) -> None:
             if answer.status != engine.OK:
-                _say_acknowledged(request, done=False)
+                _say_acknowledged(request, SERVICE_NOT_READY, NOT_NOTED)
             elif last.entryId > last_entry(position_of(answer.body)):
-                _say_acknowledged(request, done=True)
+                _say_acknowledged(request)
             else:
                 request.ask(
-                    lib.MSG_SEEK, consumer.topic, lambda end: _say_acknowledged(request, done=end.status == engine.OK),
+                    lib.MSG_SEEK, consumer.topic, moved,
                     topic=self._desk.engine.bind(consumer.topic.core.encode()), pri=lib.START_SEQ, ttr_ns=until,
                     flags=lib.MSG_UPTO, body=consumer.subscription.encode(),
                 )  # fmt: skip
@@ -493,11 +505,10 @@ class Consumers:
         request.locate(consumer.topic, heard, consumer.subscription)
 
 
-def _say_acknowledged(request: Request, *, done: bool) -> None:
+def _say_acknowledged(request: Request, error: int | None = None, why: str | None = None) -> None:
     if not request.body.HasField("request_id"):
         request.done()
         return
-    error, why = (None, None) if done else (SERVICE_NOT_READY, "The acknowledgement could not be noted")
     request.reply("ackResponse", consumer_id=request.body.consumer_id, error=error, message=why)
 
 

@@ -12,8 +12,10 @@ from mq_shards.acceptor import engine
 from mq_shards.acceptor.engine import Answer
 from mq_shards.acceptor.protocols.pulsar.catalog import SECOND_NS, Catalog, Fields, GatewayDownError, Heard
 from mq_shards.acceptor.protocols.pulsar.clients import (
+    MAX_IDS,
     NOT_ALLOWED,
     SERVICE_NOT_READY,
+    TOO_MUCH_AT_ONCE,
     Client,
     Consumer,
     Desk,
@@ -31,7 +33,6 @@ CUMULATIVE: Final = 1  # AckType
 # A gateway that died is back soon, and it answers an end only when all workers have done it. Clients wait 30 s.
 PATIENCE_NS: Final = 20 * SECOND_NS
 _CONFLICT: Final = "org.apache.pulsar.transaction.common.exception.TransactionConflictException"
-MAX_IDS: Final = 1000  # in one ACK
 MAX_UNENDED: Final = 1000  # transactions of a connection whose end was not answered
 MAX_WORDS: Final = 16  # PARTS_MAX_WORDS, csrc/ringbuf/message.h
 
@@ -162,7 +163,7 @@ class Transactions:
             return
         ids = request.body.message_id
         if len(ids) > MAX_IDS or any(len(one.ack_set) > MAX_WORDS for one in ids):
-            self._answer(request, NOT_ALLOWED, "Too much in one acknowledgement")
+            self._answer(request, NOT_ALLOWED, TOO_MUCH_AT_ONCE)
             return
         wanted: deque[_Wanted] = deque()
         for one in ids:
