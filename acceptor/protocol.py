@@ -95,6 +95,8 @@ class Protocol(ABC):
     usages: ClassVar[Sequence[str]] = ()  # options of mq-shards that --help shows as examples
     setting_lines: ClassVar[Sequence[str]] = ()  # of its section, in the example of a configuration file
     options: ClassVar[Mapping[str, Kind]] = {}
+    # The option that says how large a message clients may publish; a negative value: as large as any.
+    largest: ClassVar[str] = ""
     section: ClassVar[str] = ""  # the section that has its options; empty: the one of its name
     usual: ClassVar[bool] = True  # it is served by default
     listens_early: ClassVar[bool] = False  # as its original: clients wait, not refused, until messages are read back

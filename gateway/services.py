@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from mq_shards.acceptor.option_kinds import MAX_BODY, Kind
+from mq_shards.acceptor.protocols.table import PROTOCOLS
 from mq_shards.gateway.nats.offer import NATS
 from mq_shards.gateway.nsq.offer import NSQ
 from mq_shards.gateway.offer import Offer, Service, Settings, Terms
@@ -25,10 +26,6 @@ OFFERS: Final[tuple[Offer, ...]] = (
 
 SERVICES: Final[Mapping[str, Service]] = {service.name: service for offer in OFFERS for service in offer.services}
 SECTIONS: Final[Mapping[str, Mapping[str, Kind]]] = dict(offer.section for offer in OFFERS if offer.section)
-# Where options say how large a message clients may publish; negative: as large as any protocol's.
-_LARGEST: Final = (
-    ("beanstalk", "max-job-size"), ("nats", "max-payload"), ("nsq", "max-msg-size"), ("pulsar", "max-message-size"),
-)  # fmt: skip
 _ASKED_BY: Final = {*SERVICES, *(scheme for offer in OFFERS for scheme in offer.needed_by)}
 
 
@@ -58,7 +55,7 @@ def terms(settings: Settings) -> Terms:
     """The terms of publishing over HTTP. A message may be as large as one that came through any protocol: what was read
     from a topic can be published again."""
     found = next(offer.terms(settings) for offer in OFFERS if offer.terms is not None)
-    sizes = [settings[section][name] for section, name in _LARGEST]
+    sizes = [protocol.settings_of(settings)[protocol.largest] for protocol in PROTOCOLS.values() if protocol.largest]
     return found._replace(max_message_bytes=max(MAX_BODY if size < 0 else size for size in sizes))
 
 

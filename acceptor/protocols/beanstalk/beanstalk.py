@@ -15,6 +15,7 @@ class Beanstalk(Protocol):
     example = r"printf 'put 0 0 60 5\r\nhello\r\nreserve\r\nquit\r\n' | nc {host} {port}"
     other_schemes = (OtherScheme("beanstalks", 11301, "openssl s_client -quiet -connect {address}"),)
     system = "beanstalkd"
+    largest = "max-job-size"
     listens_early = True
     usages = (
         "--memory --listen beanstalk://0.0.0.0:11300 --listen 'beanstalk://[::]:11300'",

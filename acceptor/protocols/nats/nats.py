@@ -18,6 +18,7 @@ class Nats(Guarding):
     example = "printf 'SUB greetings 1\\r\\nPUB greetings 5\\r\\nhello\\r\\nPING\\r\\n' | nc -w 1 {host} {port}"
     system, usages, other_schemes = "NATS", nats_options.USAGES, nats_options.OTHER_SCHEMES
     options = nats_options.OPTIONS
+    largest = "max-payload"
     meshed = has_lame_duck = True
     reloadable = frozenset(options) - nats_options.FIXED
     secrets = nats_options.SECRETS

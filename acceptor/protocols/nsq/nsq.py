@@ -19,6 +19,7 @@ class Nsq(Protocol):
     )
     setting_lines = ("max-msg-size = 4_194_304", 'lookupd-tcp-address = ["lookup-1:4160", "lookup-2:4160"]')
     options = nsq_options.OPTIONS
+    largest = "max-msg-size"
     instead = nsq_options.INSTEAD
     own_tls = (OwnTls("tls-cert", "tls-key"),)
     listens_early = True

@@ -40,6 +40,7 @@ class Pulsar(Protocol):
         **pulsar_credentials.OPTIONS,
     }
 
+    largest = "max-message-size"
     own_tls = (OwnTls(),)
     reloadable = frozenset({"tls-cert-file", "tls-key-file"})
     has_logins = True
