@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
 import orjson
+from mq_shards.pipeline.jumps import jumped
 
 DEFAULT_PORT: Final = 4180
 DEFAULT_TLS_PORT: Final = 4181
@@ -117,12 +118,16 @@ class Topic:
     incarnation: str
     """Of the log in which its seqs were given out."""
     jumps: tuple[tuple[int, int], ...] = ()
-    """Seqs that nobody can say of whether there were messages: the broker's machine stopped, or it was restored."""
+    """See jumps.py."""
 
     @property
     def message_bytes(self) -> float:
         """The average size of a message, at least 1."""
         return max(1.0, self.bytes / max(1, self.records))
+
+    def messages(self, start: int, end: int) -> int:
+        """How many messages there may be from seq `start` to `end` - 1."""
+        return max(0, end - start - jumped(self.jumps, start, end))
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,9 +324,9 @@ class Client:
         """Lists the topics of the broker that answers here now; later calls are meant for it. `since`: `changes` of the
         last listing. `names` or `prefix` select topics; keep them the same while passing on `since`."""
         self.broker = ""
-        query = {"since": since, "topics": ",".join(names), "prefix": prefix}
-        path = "/v1/topics?" + urlencode({name: value for name, value in query.items() if value})
-        found = self._json("GET", path, Listing.decode)
+        asked = {"since": since, "topics": ",".join(names), "prefix": prefix}
+        query = urlencode({name: value for name, value in asked.items() if value})
+        found = self._json("GET", f"/v1/topics?{query}" if query else "/v1/topics", Listing.decode)
         self.broker = found.broker
         return found
 

@@ -31,7 +31,7 @@ def with_brokers(offset: Offset, brokers: Mapping[str, Address], lost: Lost) -> 
             offset = offset.without(broker)
     elif gone:
         for broker in gone:
-            log.warning("broker %s is not one of the query's any more: its place is kept", _named(offset, broker))
+            log.warning("broker %s is not one of the query's any more: its place is kept", offset.named(broker))
         offset = replace(offset, absent=offset.absent | set(gone))
     back = offset.absent & set(brokers)
     addresses = dict(offset.addresses) | {broker: str(address) for broker, address in brokers.items()}
@@ -39,7 +39,7 @@ def with_brokers(offset: Offset, brokers: Mapping[str, Address], lost: Lost) -> 
 
 
 def _replaced(offset: Offset, gone: list[str], new: list[str], brokers: Mapping[str, Address]) -> str:
-    names = ", ".join(_named(offset, broker) for broker in gone)
+    names = ", ".join(offset.named(broker) for broker in gone)
     instead = ", ".join(f"{broker} at {brokers[broker]}" for broker in new)
     return (
         f"brokers: the checkpoint has read from {names}, which is not there; {instead} is, of which it knows nothing. "
@@ -47,11 +47,6 @@ def _replaced(offset: Offset, gone: list[str], new: list[str], brokers: Mapping[
         "failOnDataLoss=false reads the new one from its first message on. If one was left out and another added, do "
         "it in two steps, with a micro-batch between them"
     )
-
-
-def _named(offset: Offset, broker: str) -> str:
-    at = offset.addresses.get(broker)
-    return f"{broker} (last at {at})" if at else broker
 
 
 def of_now(offset: Offset, streams: Mapping[Key, Stream], brokers: Mapping[str, Address]) -> Offset:
@@ -85,6 +80,6 @@ def begun_anew(offset: Offset, streams: Mapping[Key, Stream], lost: Lost) -> set
 def missing(offset: Offset, broker: str) -> str:
     """Says why a micro-batch that has been begun cannot be done."""
     return (
-        f"brokers: a micro-batch that was begun reads from {_named(offset, broker)}, which is not there. Name it until "
+        f"brokers: a micro-batch that was begun reads from {offset.named(broker)}, which is not there. Name it until "
         "the micro-batch is done; failOnDataLoss=false does it without"
     )

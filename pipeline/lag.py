@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import orjson
 from mq_shards.pipeline.client import Client
+from mq_shards.pipeline.jumps import jumped
 from mq_shards.pipeline.offsets import Offset
 from mq_shards.pipeline.options import connection_of
 from mq_shards.pipeline.topics import Key
@@ -46,10 +47,10 @@ def behind(progress: Mapping[str, Any]) -> Lag:
     """`progress`: `query.lastProgress`, or what a listener is given. Sources of other kinds are ignored."""
     found: dict[Key, int] = {}
     for source in progress["sources"]:
-        latest, end = _seqs(source["latestOffset"]), _seqs(source["endOffset"])
-        for key in latest:
-            # A topic that is new is read from the next micro-batch on.
-            found[key] = max(0, latest[key] - end.get(key, 0))
+        latest, end = _offset(source["latestOffset"]), _offset(source["endOffset"])
+        for key, seq in latest.seqs.items():
+            start = end.seqs.get(key, 0)  # a topic that is new is read from the next micro-batch on
+            found[key] = max(0, seq - start - jumped(latest.jumps.get(key, ()), start, seq))
     return Lag(found)
 
 
@@ -65,10 +66,10 @@ def unread(connection: Mapping[str, str], subscription: str) -> Lag:
     return Lag(found)
 
 
-def _seqs(offset: Any) -> Mapping[Key, int]:  # noqa: ANN401
-    """Returns the seqs of an offset as Spark reports it, as text or parsed; none of another kind of source."""
+def _offset(offset: Any) -> Offset:  # noqa: ANN401
+    """Returns an offset as Spark reports it, as text or parsed; one without seqs of another kind of source."""
     try:
         found = orjson.loads(offset) if isinstance(offset, str) else offset
     except ValueError:
-        return {}
-    return Offset.decode(found, {}).seqs if isinstance(found, dict) and "brokers" in found else {}
+        return Offset({})
+    return Offset.decode(found, {}) if isinstance(found, dict) and "brokers" in found else Offset({})

@@ -7,7 +7,7 @@ Brokers are named by the ids of their data directories. `at` is where a broker l
 when the log was begun that gave out these seqs. `topics` has the next seq of each topic, or [seq, complete]
 (stream.py). `begin`, in the end of the first micro-batch, is where that micro-batch begins, which Spark does not keep.
 `absent`: the query went on without this broker, whose place is kept. `owner` identifies the query to the brokers' named
-readers.
+readers. `jumps`, in what a query's progress tells of the latest offset only, has those of each topic (jumps.py).
 
 Offsets with names of topics that are not ASCII are of version 3; version 2 has a letter for each byte of such names.
 Version 1 was {"orders": 1200}, with several brokers {"orders@a:4180": 1200}, and named no broker.
@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from mq_shards.pipeline.client import Address
+from mq_shards.pipeline.jumps import Jumps
 from mq_shards.pipeline.options import OptionError
 from mq_shards.pipeline.topics import Key
 
@@ -41,6 +42,7 @@ class Offset:
     absent: frozenset[str] = frozenset()
     owner: str = ""
     begin: Offset | None = None
+    jumps: Mapping[Key, Jumps] = field(default_factory=dict)
 
     def encode(self) -> Json:
         """Equal offsets give equal texts, because Spark compares texts."""
@@ -64,6 +66,8 @@ class Offset:
             if key.broker == broker and (seq := self.seqs.get(key, complete)) < complete:
                 topics[key.topic] = [seq, complete]
         found["topics"] = topics
+        if jumps := {key.topic: self.jumps[key] for key in ours if self.jumps.get(key)}:
+            found["jumps"] = jumps
         return found
 
     @staticmethod
@@ -80,6 +84,7 @@ class Offset:
         seqs: dict[Key, int] = {}
         complete: dict[Key, int] = {}
         logs: Logs = {}
+        jumps: dict[Key, Jumps] = {}
         for broker, of in found["brokers"].items():
             logs |= {(broker, int(shard)): log for shard, log in of["logs"].items()}
             for topic, place in of["topics"].items():
@@ -87,13 +92,21 @@ class Offset:
                 seqs[key] = place if isinstance(place, int) else place[0]
                 if not isinstance(place, int):
                     complete[key] = place[1]
+                if topic in of.get("jumps", ()):
+                    jumps[key] = of["jumps"][topic]
         return Offset(
             seqs, complete, logs,
             {broker: of["at"] for broker, of in found["brokers"].items()},
             frozenset(broker for broker, of in found["brokers"].items() if of.get("absent")),
             found.get("owner", ""),
             Offset.decode(found["begin"], brokers) if "begin" in found else None,
+            jumps,
         )  # fmt: skip
+
+    def named(self, broker: str) -> str:
+        """How errors name a broker."""
+        at = self.addresses.get(broker)
+        return f"{broker} (last at {at})" if at else broker
 
     def without(self, broker: str) -> Offset:
         return replace(

@@ -60,6 +60,8 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
                 kept = checkpoint.move(position.source, moved)
                 print(f"moved; what was there is kept in {kept}", file=sys.stderr)
                 positions = checkpoint.positions()
+        for position in positions:
+            _tell_missing(position, connected)
         rows = [row for position in positions for row in _rows(position, names, streams, connected)]
     finally:
         connected.close()
@@ -105,6 +107,12 @@ def _moved(
     meant = {key: streams[key] for key in named if key in streams}
     forgotten = {key for key in named if key not in streams and key.broker in brokers.by_id}
     unknown = (names or frozenset()) - {key.topic for key in (*meant, *forgotten)}
+    for key in named:
+        if key.topic in unknown:
+            raise OptionError(
+                f"--brokers: {key.topic} is of broker {offset.named(key.broker)}, which is not among them; name it to "
+                "move the query there"
+            )
     if unknown:
         raise OptionError(f"the query, or its brokers, have no {', '.join(sorted(unknown))}")
     for key in forgotten:
@@ -126,6 +134,12 @@ def _moved(
     return identity.of_now(moved, {key: streams[key] for key in meant}, {}).encode()
 
 
+def _tell_missing(position: Position, brokers: Brokers) -> None:
+    offset = Offset.decode(position.offset, brokers.by_id)
+    for broker in sorted({key.broker for key in offset.seqs} - set(brokers.by_id)):
+        print(f"broker {offset.named(broker)} is not among --brokers: its place is kept", file=sys.stderr)
+
+
 def _is_from_the_first(bound: Bound, topic: str) -> bool:
     """Whether the bound is earliest or latest: a topic without messages is then read from its first one on."""
     return isinstance(bound, AtSeq) and (bound.all if bound.by_topic is None else bound.by_topic[topic]) in _ENDS
@@ -142,6 +156,6 @@ def _rows(
         at = offset.addresses.get(key.broker) or key.broker
         stream, seq = streams.get(key), offset.seqs[key]
         latest = stream.topic.latest if stream else None
-        behind = max(0, latest - seq) if latest is not None else None
+        behind = stream.topic.messages(seq, stream.topic.latest) if stream else None
         found.append((position.source, key.topic, at, seq, latest, behind))
     return found

@@ -8,10 +8,9 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
-from mq_shards.pipeline.reading import Range, jumped
+from mq_shards.pipeline.jumps import Jumps, jumped
+from mq_shards.pipeline.reading import Range
 from mq_shards.pipeline.topics import Key
-
-Jumps = Sequence[tuple[int, int]]
 
 # Where neither minPartitions nor maxRecordsPerPartition is given: as much as Spark's file sources give a task.
 PARTITION_BYTES: Final = 128 << 20

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 from mq_shards.pipeline.client import Address, BrokenOffError, BrokerError, Client, Part, Records
 from mq_shards.pipeline.decode import Decoder
 from mq_shards.pipeline.decoding import Bytes, DecodeError, Progress
+from mq_shards.pipeline.jumps import jumped
 from mq_shards.pipeline.topics import Key, Stream
 from pyspark.sql.datasource import InputPartition
 
@@ -29,11 +30,6 @@ NOT_FOUND: Final = 404
 PAUSE_S: Final = 0.02
 
 log = logging.getLogger(__name__)
-
-
-def jumped(jumps: Sequence[tuple[int, int]], start: int, end: int) -> int:
-    """How many of these seqs are in jumps."""
-    return sum(max(0, min(end, until) - max(start, begin)) for begin, until in jumps)
 
 
 class DataLossError(Exception):

@@ -45,6 +45,10 @@ _MOVE: Final = (
 _READ_ON: Final = (
     "; mq-pipeline offsets --checkpoint DIR --move-to latest --topics {} goes on with what is published from then on"
 )
+_AWAY: Final = (
+    "; if it answers at another address, name that in `brokers`: a checkpoint knows a broker by what it stores, and "
+    "keeps the place of one that is left out"
+)
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +81,12 @@ class StreamReader(Arrives, DataSourceStreamReader):
         return self._brokers
 
     def _look(self) -> dict[Key, Stream]:
-        found = self._connected().streams()
+        try:
+            found = self._connected().streams()
+        except BrokerError as error:
+            if isinstance(error.__cause__, OSError):
+                raise BrokerError(str(error) + _AWAY) from error.__cause__
+            raise
         self._streams |= found
         return found
 
@@ -247,7 +256,11 @@ class StreamReader(Arrives, DataSourceStreamReader):
         least = self._options.min_offsets_per_trigger
         if least is None or self._target is not None:
             return False
-        come = sum(max(0, seq - start.seqs.get(key, seq)) for key, seq in end.items())
+        come = sum(
+            stream.topic.messages(start.seqs.get(key, seq), seq)
+            for key, seq in end.items()
+            if (stream := self._streams.get(key)) is not None
+        )
         now = time.monotonic()
         if 0 < come < least and now - self._triggered_s < self._options.max_trigger_delay_s:
             return True

@@ -33,4 +33,5 @@ class StreamReaderWithPlace(StreamReader, SupportsTriggerAvailableNow):
         return self._end(start, limited=not isinstance(limit, ReadAllAvailable), done=True)
 
     def reportLatestOffset(self) -> Json:  # noqa: N802
-        return Offset({key: stream.topic.latest for key, stream in self._streams.items()}).encode()
+        latest = {key: stream.topic.latest for key, stream in self._streams.items()}
+        return Offset(latest, jumps={key: stream.topic.jumps for key, stream in self._streams.items()}).encode()

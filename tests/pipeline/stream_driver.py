@@ -63,6 +63,11 @@ class Driver:
         self._checkpoint.offsets.append(end)
         return True
 
+    def progress(self) -> dict[str, str]:
+        """What Spark tells of the source after a micro-batch."""
+        latest = json.dumps(self._reader.reportLatestOffset())
+        return {"endOffset": self._checkpoint.offsets[-1], "latestOffset": latest}
+
     def _start_of(self, batch: int) -> str:
         return self._checkpoint.offsets[batch - 1] if batch else self._first
 

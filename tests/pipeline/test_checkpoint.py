@@ -167,6 +167,22 @@ def test_what_cannot_be_moved_is_said_and_nothing_is_changed(
     assert not (tmp_path / "moved").exists()
 
 
+def test_a_broker_that_is_left_out_is_named_and_so_is_who_wants_to_move_there(
+    gateway: Gateway, played: Played, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, played)
+    with Gateway() as other:
+        fill(other, "b", 1)
+        named = f"broker {gateway.broker} (last at {gateway.address})"
+        for more in ((), ("--move-to", "latest", "--dry-run")):
+            assert offsets(other, tmp_path, *more) == 0
+            said = capsys.readouterr()
+            assert f"{named} is not among --brokers: its place is kept" in said.err
+            assert said.out.splitlines()[2].split() == ["1", "a", gateway.address, "5"]
+        assert offsets(other, tmp_path, "--move-to", "latest", "--topics", "a") == 1
+        assert f"--brokers: a is of {named}, which is not among them" in capsys.readouterr().err
+
+
 def test_a_dry_run_shows_where_a_query_would_be_and_moves_nothing(
     gateway: Gateway, played: Played, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from mq_shards.pipeline.command import main
+from mq_shards.pipeline.lag import behind
 from mq_shards.shards.last_run import NAME
 from pyspark.sql import SparkSession
 
 from tests.nsq import api
 from tests.pipeline.broker import Broker, broker_in
 from tests.pipeline.stream_driver import Checkpoint, Driver
+from tests.pipeline.test_checkpoint import write
 
 JUMP = 2**32 - 1
 THERE = [*range(10), *range(10 + JUMP, 15 + JUMP)]
@@ -52,6 +55,28 @@ def test_a_stream_passes_a_jump_in_one_micro_batch(broker: Broker, limit: int) -
     rows = Driver(checkpoint, {"brokers": broker.address, "maxOffsetsPerTrigger": limit, "topic": "t"}).run()
     assert [seq for _, seq in rows] == THERE
     assert len(checkpoint.offsets) <= 15 // limit + 3
+
+
+def test_a_query_before_a_jump_is_behind_by_the_messages_that_are_there(
+    broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoint = Checkpoint()
+    driver = Driver(checkpoint, {"brokers": broker.address, "maxOffsetsPerTrigger": 4, "topic": "t"})
+    assert driver.begin()
+    driver.do_begun()
+    assert behind({"sources": [driver.progress()]}).total == 11
+    write(tmp_path, checkpoint)
+    assert main(["offsets", "--brokers", broker.address, "--checkpoint", str(tmp_path), "--json"]) == 0
+    assert [(row["next seq"], row["behind"]) for row in json.loads(capsys.readouterr().out)] == [(4, 11)]
+
+
+def test_a_micro_batch_does_not_take_a_jump_for_messages_that_it_waits_for(broker: Broker) -> None:
+    for least in (5, 6):
+        options = {"brokers": broker.address, "topic": "t", "maxOffsetsPerTrigger": 10, "minOffsetsPerTrigger": least}
+        driver = Driver(Checkpoint(), options)
+        assert driver.begin()  # the first one waits for nothing
+        driver.do_begun()
+        assert driver.begin() == (least == 5)
 
 
 @pytest.mark.parametrize("options", [{}, {"minPartitions": 6}, {"maxRecordsPerPartition": 4}, {"minPartitions": 100}])

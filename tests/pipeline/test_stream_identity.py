@@ -8,12 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 from mq_shards.pipeline.batch import BatchReader
+from mq_shards.pipeline.client import BrokerError
 from mq_shards.pipeline.options import OptionError, ReadOptions
 from mq_shards.pipeline.reading import DataLossError
 from mq_shards.pipeline.source import SCHEMA
 
 from tests.pipeline.serving import Gateway, Kept
 from tests.pipeline.stream_driver import Checkpoint, Driver, Rows, run
+from tests.servers import free_port
 
 
 @pytest.fixture
@@ -55,6 +57,15 @@ def test_a_broker_that_answers_elsewhere_is_the_same(gateway: Gateway) -> None:
     with Gateway(gateway.topics, gateway.broker) as moved:
         assert run(checkpoint, brokers=moved.address) == seqs("a", 3, 4)
         assert checkpoint.last["brokers"][gateway.broker]["at"] == moved.address
+
+
+def test_where_nobody_answers_the_error_says_what_may_be_named_instead(gateway: Gateway) -> None:
+    checkpoint = Checkpoint()
+    fill(gateway, "a", 1)
+    run(checkpoint, brokers=gateway.address)
+    nobody = f"127.0.0.1:{free_port()}"
+    with pytest.raises(BrokerError, match=rf"{nobody}: GET /v1/topics: .*another address.*place of one that is left"):
+        run(checkpoint, brokers=f"{gateway.address},{nobody}", pollTimeoutMs=10)
 
 
 def test_brokers_that_change_their_addresses_with_each_other_keep_their_places(two: tuple[Gateway, Gateway]) -> None:
