@@ -14,6 +14,7 @@ from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from mq_shards.acceptor.access.rights import Login
 from mq_shards.acceptor.engine import FAILED, Answer, Engine
+from mq_shards.acceptor.protocols.pulsar.ending import Ending
 from mq_shards.acceptor.protocols.pulsar.messages import Message, encode
 from mq_shards.acceptor.protocols.pulsar.names import MAX_PROPERTIES, MAX_PROPERTY_BYTES, TopicName
 from mq_shards.acceptor.protocols.pulsar.rates import NO_RATE, Rate
@@ -208,6 +209,7 @@ class Client:
     unended: dict[int, int] = field(default_factory=dict)  # by transaction: ENDs the gateway did not answer
     closing: dict[int, list[Request]] = field(default_factory=dict)  # unanswered CLOSE_PRODUCERs
     opening: dict[tuple[str, int], Opening] = field(default_factory=dict)  # unanswered PRODUCERs and SUBSCRIBEs
+    ending: Ending = field(default_factory=Ending)  # consumers
 
     def call_off(self, kind: str, number: int) -> None:
         """The client closes a producer or consumer: what would make it, and waits for an answer, does not go on."""

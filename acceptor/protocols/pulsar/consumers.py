@@ -121,7 +121,7 @@ class Consumers:
 
     def open(self, request: Request, topic: TopicName) -> None:
         body, client = request.body, request.client
-        if request.is_called_off():
+        if request.is_called_off() or client.ending.waits(body.consumer_id, lambda: self.open(request, topic)):
             return
         there = client.consumers.get(body.consumer_id)
         if there is not None:
@@ -301,23 +301,40 @@ class Consumers:
         if consumer is None:
             request.succeed()
             return
-        client.consumers.pop(consumer.id)
-        self._forget(consumer)
-        self._leave(request, consumer, request.succeed)
+        client.ending.begin(consumer.id)
+        self._leave(request, consumer, lambda: self._ended(request, consumer))
 
     def _leave(self, request: Request, consumer: Consumer, then: Callable[[], None]) -> None:
         """Ends a consumer at its worker, and calls `then` when that has answered: nothing is delivered after that."""
+        client = request.client
+        if client.consumers.get(consumer.id) is consumer:
+            del client.consumers[consumer.id]
+        self._forget(consumer)
 
         def left(_answer: Answer) -> None:
-            self._desk.engine.call(request.client.conn, "drop-consumer", consumer.id)
+            if consumer.id not in client.consumers:  # else its SUBSCRIBE is tried again
+                self._desk.engine.call(client.conn, "drop-consumer", consumer.id)
             then()
 
-        request.ask(lib.MSG_UNSUBSCRIBE, consumer.topic, left, pri=consumer.number)
+        if not request.ask(lib.MSG_UNSUBSCRIBE, consumer.topic, left, pri=consumer.number):
+            self._desk.engine.call(client.conn, "lose-consumer", consumer.id)
+            self._desk.engine.call(client.conn, "drop-consumer", consumer.id)
+            client.ending.over(consumer.id)
 
-    def gone(self, client: Client, consumer_id: int) -> None:
+    @staticmethod
+    def _ended(request: Request, consumer: Consumer, error: tuple[int, str] | None = None) -> None:
+        """Answers what was to end a consumer."""
+        if error is None:
+            request.succeed()
+        else:
+            request.fail(*error)
+        request.client.ending.over(consumer.id)
+
+    def gone(self, client: Client, consumer_id: int, number: int) -> None:
         """The codec has ended a consumer and told its client."""
-        consumer = client.consumers.pop(consumer_id, None)
-        if consumer is not None:
+        consumer = client.consumers.get(consumer_id)
+        if consumer is not None and consumer.number == number:
+            del client.consumers[consumer_id]
             self._forget(consumer)
             self._refuse_seeks(client, consumer_id)
 
@@ -352,36 +369,39 @@ class Consumers:
             request.fail(METADATA_ERROR, "Consumer not found")
             return
         name = consumer.topic.core.encode()
+        request.client.ending.begin(consumer.id)
 
         def counted(answer: Answer) -> None:
             if answer.status == engine.FAILED:  # how many others there are is not known
-                request.fail(SERVICE_NOT_READY, "The topic's worker is gone")
+                self._ended(request, consumer, (SERVICE_NOT_READY, "The topic's worker is gone"))
                 return
             there = _channel_in(answer.body, consumer.subscription) if answer.status == engine.OK else None
             others = there.consumers - 1 if there is not None else 0
             if others > 0 and not request.body.force:
-                request.fail(METADATA_ERROR, "Unconnected or shared consumer attempting to unsubscribe")
-                return
-            request.client.consumers.pop(consumer.id, None)
-            self._forget(consumer)
-            self._leave(request, consumer, delete)
+                why = "Unconnected or shared consumer attempting to unsubscribe"
+                self._ended(request, consumer, (METADATA_ERROR, why))
+            else:
+                self._leave(request, consumer, delete)
 
         def delete() -> None:
             if not consumer.durable:
-                request.succeed()
+                self._ended(request, consumer)
                 return
-            request.ask(
+            asked = request.ask(
                 lib.MSG_CHANGE, consumer.topic, deleted, id=self._desk.engine.shard_of_name(name),
                 pri=lib.CHANGE_DELETE, body=name + b"\n" + consumer.subscription.encode(),
             )  # fmt: skip
+            if not asked:
+                request.client.ending.over(consumer.id)
 
         def deleted(answer: Answer) -> None:
-            if answer.status in (engine.OK, engine.NOT_FOUND, engine.NONE):
-                request.succeed()
-            else:
-                request.fail(METADATA_ERROR, "The subscription could not be deleted")
+            is_gone = answer.status in (engine.OK, engine.NOT_FOUND, engine.NONE)
+            self._ended(
+                request, consumer, None if is_gone else (METADATA_ERROR, "The subscription could not be deleted")
+            )
 
-        request.ask(lib.MSG_CATALOG, consumer.topic, counted, body=name)
+        if not request.ask(lib.MSG_CATALOG, consumer.topic, counted, body=name):
+            request.client.ending.over(consumer.id)
 
     def seek(self, request: Request) -> None:
         body = request.body

@@ -238,7 +238,7 @@ class Producers:
         else:
             request.succeed()
 
-    def gone(self, client: Client, producer_id: int) -> None:
+    def gone(self, client: Client, producer_id: int, number: int) -> None:
         """The codec has ended a producer: its client has closed it, another has fenced it off, or its worker has died
         and the client has been told."""
         producer = client.producers.get(producer_id)
@@ -248,7 +248,7 @@ class Producers:
             for request in closing:
                 request.succeed()
 
-        if producer is None:
+        if producer is None or producer.number != number:
             detached()
             return
         waiting = self._forget(client, producer)

@@ -5,7 +5,7 @@ events, each with a letter first:
 
     d...    a command: the bytes of a BaseCommand. The connection's next ones are parsed meanwhile, once it is connected
     x       a producer (its id: 8 bytes) that waited is the exclusive one now, in an epoch (8 bytes)
-    p, c    a producer or consumer (its id: 8 bytes) has ended
+    p, c    a producer or consumer (its id: 8 bytes, its number: 4) has ended. Another may have its id by then
     t       a connection begins with TLS
     a       a connection that was sent a PING has shown that it is alive
     u...    without a connection: decompress a message for a client of another protocol (_COMPRESSED, then the bytes)
@@ -70,6 +70,7 @@ PROTOCOL_VERSION: Final = 21
 # A message's id, its compression, and its decompressed size.
 _COMPRESSED: Final = struct.Struct("=QII")
 _ATTACHED: Final = struct.Struct("=QQ")
+_GONE: Final = struct.Struct("=QI")
 # Producers and consumers of disconnected clients: 2 ms.
 _FORGOTTEN_AT_ONCE: Final = 512
 
@@ -160,7 +161,7 @@ class PulsarServing(Pulsar):
             self._producers.attached(client, *_ATTACHED.unpack_from(command, 1))
         elif client is not None:
             gone = self._producers.gone if what == b"p" else self._consumers.gone
-            gone(client, int.from_bytes(command[1:], "little"))
+            gone(client, *_GONE.unpack_from(command, 1))
 
     def _terms(self, topic: TopicName) -> Terms:
         policies = self._catalog.policies(topic)

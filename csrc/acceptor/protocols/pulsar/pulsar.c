@@ -135,7 +135,7 @@ static size_t take_frame(struct acceptor *a, struct connection *c, const uint8_t
 static void heard(struct acceptor *a, struct connection *c) {
     struct pulsar *p = pulsar_of(c);
     p->heard = true;
-    if (p->pinged) pulsar_tell_python(a, c, PULSAR_ALIVE, 0);
+    if (p->pinged) pulsar_tell_python(a, c, PULSAR_ALIVE, 0, 0);
     p->pinged = false;
 }
 

@@ -358,7 +358,7 @@ void pulsar_consumer_end(struct acceptor *a, struct connection *c, struct pulsar
 
 void pulsar_consumer_lose(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer) {
     pulsar_say_closed(a, c, PULSAR_CLOSE_CONSUMER, consumer->id);
-    pulsar_tell_python(a, c, PULSAR_CONSUMER_GONE, consumer->id);
+    pulsar_tell_python(a, c, PULSAR_CONSUMER_GONE, consumer->id, consumer->number);
     pulsar_consumer_end(a, c, consumer);
 }
 

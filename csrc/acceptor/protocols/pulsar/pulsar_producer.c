@@ -227,7 +227,7 @@ bool pulsar_send(struct acceptor *a, struct connection *c, const struct pulsar_s
 
 static void say_closed_when_settled(struct acceptor *a, struct connection *c, struct pulsar_producer *producer) {
     if (producer->pending > 0 || !producer->closing) return;
-    pulsar_tell_python(a, c, PULSAR_PRODUCER_GONE, producer->id);
+    pulsar_tell_python(a, c, PULSAR_PRODUCER_GONE, producer->id, producer->number);
     pulsar_producer_end(a, c, producer);
 }
 
@@ -284,7 +284,7 @@ void pulsar_producer_lose(struct acceptor *a, struct connection *c, struct pulsa
     if (!producer->closed && !producer->closing) {
         producer->closed = true;
         pulsar_say_closed(a, c, PULSAR_CLOSE_PRODUCER, producer->id);
-        pulsar_tell_python(a, c, PULSAR_PRODUCER_GONE, producer->id);
+        pulsar_tell_python(a, c, PULSAR_PRODUCER_GONE, producer->id, producer->number);
     }
     say_closed_when_settled(a, c, producer);
 }

@@ -30,10 +30,12 @@ bool pulsar_hang_up(struct acceptor *a, struct connection *c) {
     return true;
 }
 
-void pulsar_tell_python(struct acceptor *a, struct connection *c, enum pulsar_upcall what, uint64_t id) {
-    uint8_t bytes[1 + sizeof id];
+void pulsar_tell_python(struct acceptor *a, struct connection *c, enum pulsar_upcall what, uint64_t id,
+                        uint32_t number) {
+    uint8_t bytes[1 + sizeof id + sizeof number];
     bytes[0] = (uint8_t)what;
     memcpy(bytes + 1, &id, sizeof id);
+    memcpy(bytes + 1 + sizeof id, &number, sizeof number);
     upcall_push(a, UPCALL_COMMAND, c->number, c->protocol, NULL, bytes, sizeof bytes);
 }
 
