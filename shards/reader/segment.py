@@ -66,6 +66,7 @@ class Segment:
     topics: dict[int, Known] = field(default_factory=dict)
     damage: list[Damage] = field(default_factory=list)
     touched: set[int] = field(default_factory=set)  # topic numbers of which something was read since a listing
+    empty: tuple[int, int, int] | None = None  # the file had zeros from there on, when it had this size and mtime_ns
 
     def add(self, part: Stretches, to: list[Stretches]) -> None:
         """Adds a part. Each part of a list is at least twice as large as the next: they are few and seldom merged."""
@@ -81,7 +82,7 @@ class Segment:
         no next one yet. Raises OSError; FileNotFoundError when retention was quicker."""
         fd = durable.open_to_read(path)
         try:
-            _Reading(self, fd, os.fstat(fd).st_size, columns, previous_end).run()
+            _Reading(self, fd, os.fstat(fd), columns, previous_end).run()
         finally:
             os.close(fd)
         if previous_end is not None:
@@ -104,13 +105,14 @@ def log_began_ns(header: bytes) -> int:
 
 
 class _Reading:
-    def __init__(self, segment: Segment, fd: int, size: int, columns: Columns, end: int | None) -> None:
+    def __init__(self, segment: Segment, fd: int, status: os.stat_result, columns: Columns, end: int | None) -> None:
         self._segment = segment
         self._fd = fd
-        self._size = size
+        self._size = status.st_size
+        self._changed_ns = status.st_mtime_ns
         self._sealed = end is not None
         self._end = end or 0
-        self._scan = FileScan(fd, segment.number, segment.offset, size, columns)
+        self._scan = FileScan(fd, segment.number, segment.offset, self._size, columns)
         self._open: list[Batch] = []  # records of a PUBLISH_MANY whose last message has not been seen
 
     def run(self) -> None:
@@ -126,12 +128,20 @@ class _Reading:
 
     def _is_damage_after(self, began: int) -> bool:
         """Whether more follows after what looks like the end. In the active segment this is checked only when nothing
-        new was read: so a damaged length does not stop a reader for ever, and zeros are seldom read."""
-        if not self._sealed and self._scan.offset != began:
+        new was read: so a damaged length does not stop a reader for ever. Its zeros, which may be megabytes, are read
+        once, as long as nothing is written to it."""
+        at = self._scan.offset
+        if not self._sealed and at != began:
             return False
-        return max(self._size, self._end) > self._scan.offset and (
-            self._end > self._scan.offset or not is_zero(self._fd, self._scan.offset, self._size)
-        )
+        if self._end > at:
+            return True
+        looked_at = at, self._size, self._changed_ns
+        if self._size <= at or self._segment.empty == looked_at:
+            return False
+        if not is_zero(self._fd, at, self._size):
+            return True
+        self._segment.empty = looked_at
+        return False
 
     def _skip(self) -> bool:
         """Goes on after a place without a whole record. False: nothing after that place can be read."""
@@ -210,5 +220,3 @@ class _Reading:
             name = os.pread(self._fd, size, at)
             if len(name) == size:
                 self._segment.topics[number] = Known(name, seq)
-
-

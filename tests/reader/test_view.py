@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from mq_shards.csrc._core import lib
-from mq_shards.shards.reader import index_file
+from mq_shards.shards.reader import index_file, segment
 from mq_shards.shards.reader.scan import Columns
 from mq_shards.shards.reader.segment import Segment
 from mq_shards.shards.reader.shard import ShardView
@@ -191,6 +191,32 @@ def test_damage_in_the_segment_that_is_written_to_does_not_stop_readers(disk: Di
     assert [s.seq for s in read_all(view, "a")] == [n for n in range(20) if n != 7]
     fill(disk, 5)
     assert [s.seq for s in read_all(view, "a")] == [n for n in range(25) if n != 7]
+
+
+def test_the_zeros_behind_the_last_record_are_read_once_until_something_is_written(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(disk, 20)
+    number, _ = messages_in(disk.directory)["a"][19]
+    path = disk.path(disk.shard_of("a"), number)
+    os.truncate(path, SEGMENT_BYTES)  # as the worker does ahead of what it writes
+    view, looked = DataView(disk.directory, SHARDS), list[int]()
+    is_zero = segment.is_zero
+    monkeypatch.setattr(segment, "is_zero", lambda fd, at, size: (looked.append(at), is_zero(fd, at, size))[1])
+    for looks in (1, 2):
+        for _ in range(5):
+            view.topics()
+        assert len(set(looked)) == len(looked) == looks
+        disk.publish("a", [b"next"])
+        assert view.topics()[0].latest == 20 + looks
+    for _ in range(5):
+        view.topics()
+    disk.publish("a", [b"damaged", b"whole"])
+    damaged = messages_in(disk.directory)["a"][22][1]
+    with path.open("r+b") as file:
+        file.seek(damaged.offset)
+        file.write(bytes(4))
+    assert [s.seq for s in read_all(view, "a")] == [*range(22), 23], "they did not hide a damaged length"
 
 
 def test_a_half_written_end_is_seen_when_it_is_whole_and_many_only_together(disk: Disk, tmp_path: Path) -> None:
