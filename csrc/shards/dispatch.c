@@ -13,6 +13,7 @@
 #include "shards/finish.h"
 #include "shards/lost.h"
 #include "shards/naming.h"
+#include "shards/owners.h"
 #include "shards/parts.h"
 #include "shards/policy.h"
 #include "shards/records.h"
@@ -442,11 +443,9 @@ struct keyed {
     uint64_t full_seq; /* the first message whose acceptor takes no more; UINT64_MAX: none */
 };
 
-static bool may_go(const struct worker *w, uint32_t subscription, uint64_t seq, const struct record *r,
-                   struct keyed *k) {
-    k->looked += worker_subscription(w, subscription)->consumers;
+static bool may_go(struct worker *w, uint32_t subscription, uint64_t seq, const struct record *r, struct keyed *k) {
     k->slot = policy_slot(r);
-    k->consumer = policy_owner(w, worker_subscription(w, subscription), k->slot);
+    k->consumer = owners_find(w, subscription, k->slot, &k->looked);
     const struct consumer *c = worker_consumer(w, k->consumer);
     if (!k->consumer || !c->next_turn || !policy_slot_free(w, subscription, k->slot, k->consumer)) return false;
     bool full = w->peers[client_at(&w->clients, c->client)->acceptor].full;

@@ -6,17 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mix.h"
 #include "shards/again.h"
 #include "shards/answers.h"
 #include "shards/consumer.h"
 #include "shards/due.h"
 #include "shards/rotation.h"
-
-static uint64_t mixed(uint64_t x) {
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
 
 /* --- who may join ------------------------------------------------------------------------------------------------- */
 
@@ -188,8 +183,8 @@ static struct consumer_rank *rank_of(const struct policy_wish *wish, uint64_t se
                                    .name = name};
     for (uint32_t i = 0; i < range_count; i++) ranges[i] = range_of(wish, i);
     memcpy(name, wish->name, name_bytes);
-    rank->seed = mixed(seed);
-    for (uint32_t i = 0; i < name_bytes; i++) rank->seed = mixed(rank->seed ^ (uint8_t)wish->name[i]);
+    rank->seed = mix_bits(seed);
+    for (uint32_t i = 0; i < name_bytes; i++) rank->seed = mix_bits(rank->seed ^ (uint8_t)wish->name[i]);
     return rank;
 }
 
@@ -222,36 +217,11 @@ void policy_left(struct worker *w, uint32_t subscription, uint32_t consumer) {
 
 uint16_t policy_slot_of(const struct headers *h, uint64_t id) {
     /* Without a key any slot will do. */
-    return (uint16_t)((h->key_hash ? h->key_hash : mixed(id)) % KEY_SLOTS);
+    return (uint16_t)((h->key_hash ? h->key_hash : mix_bits(id)) % KEY_SLOTS);
 }
 
 uint16_t policy_slot(const struct record *r) {
     struct headers h = {0};
     if (message_headers_bytes(r)) memcpy(&h, record_body(r), sizeof h);
     return policy_slot_of(&h, r->id);
-}
-
-static bool has_slot(const struct consumer_rank *rank, uint16_t slot) {
-    for (uint32_t i = 0; i < rank->range_count; i++)
-        if (slot >= rank->ranges[i].first && slot <= rank->ranges[i].last) return true;
-    return false;
-}
-
-/* The consumer that has a slot. Slots that no consumer asked for are shared out: the consumer with the highest hash of
- * itself and the slot has it. So when a consumer comes or goes, only slots that it gets or had move. */
-uint32_t policy_owner(const struct worker *w, const struct subscription *s, uint16_t slot) {
-    uint64_t highest = 0;
-    uint32_t owner = 0;
-    for (uint32_t c = s->consumer_first; c; c = worker_consumer(w, c)->next) {
-        const struct consumer_rank *rank = worker_consumer(w, c)->rank;
-        if (rank->range_count) {
-            if (has_slot(rank, slot)) return c;
-            continue;
-        }
-        uint64_t height = mixed(rank->seed ^ (uint64_t)slot * 0x9e3779b97f4a7c15u);
-        if (owner && height <= highest) continue;
-        highest = height;
-        owner = c;
-    }
-    return owner;
 }

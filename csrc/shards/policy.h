@@ -26,7 +26,5 @@ void policy_choose(struct worker *w, uint32_t subscription);
 uint16_t policy_slot(const struct record *r);
 /* The same, of a message that has no record. */
 uint16_t policy_slot_of(const struct headers *h, uint64_t id);
-/* The consumer to which a slot belongs; 0: none. */
-uint32_t policy_owner(const struct worker *w, const struct subscription *s, uint16_t slot);
 
 #endif

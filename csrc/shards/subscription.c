@@ -11,6 +11,7 @@
 #include "shards/due.h"
 #include "shards/handover_state.h"
 #include "shards/lost.h"
+#include "shards/owners.h"
 #include "shards/shard.h"
 #include "shards/split.h"
 #include "shards/stream.h"
@@ -41,6 +42,7 @@ void subscriptions_close(struct subscriptions *all) {
     }
     map_free(&all->numbers);
     map_free(&all->slot_uses);
+    owners_free(all);
     map_free(&all->parts_of);
     arena_close(&all->slots);
     arena_close(&all->parts);

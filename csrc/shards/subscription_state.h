@@ -11,6 +11,7 @@
  *   again.c          redeliveries
  *   rotation.c       which consumer's turn it is
  *   slots.c          keys of which a consumer has messages in flight
+ *   owners.c         which consumer has a key
  *   delivery.c       the states of deliveries, and their timers
  *   split.c          batches delivered message by message to consumers that do not know them
  *   consumer.c       consumers: made, removed, what they give back
@@ -107,6 +108,8 @@ struct subscription {
     uint32_t again_root;                     /* the treap over those in the order of seqs ... */
     uint32_t again_unsorted;                 /* ... which end here; 0: all are in order */
     struct again_look look;                  /* POLICY_KEY */
+    uint64_t
+        owners; /* POLICY_KEY: the round in which owners of slots were found; 0: not since a consumer came or went */
     uint32_t deferred_first, deferred;
     uint32_t inflight, most_inflight; /* see subscribe_policy.most_in_flight */
     uint32_t consumer_first, consumers;
@@ -233,6 +236,8 @@ struct subscriptions {
     uint32_t due_first, due_last;
     uint32_t touched_first;
     uint32_t over_first;  /* list of subscriptions with over_until */
+    struct owner *owners; /* KEY_SLOTS of them; see owners.c. NULL: no subscription needed it yet */
+    uint64_t owner_rounds;
     uint32_t parts_limit; /* WORKER_MAX_IN_PARTS, or less in tests */
     uint64_t random;
 };

@@ -490,7 +490,8 @@ def keyed(bench: Channels, hash: int) -> tuple[int, list[Answer]]:
     return id, [a for a in bench.turn() if a.slot != slot]
 
 
-def test_each_key_is_one_consumers_and_keeps_its_order_when_consumers_come_and_go(bench: Channels) -> None:
+@pytest.mark.parametrize("most", [5, 12])
+def test_each_key_is_one_consumers_and_keeps_its_order_when_consumers_come_and_go(bench: Channels, most: int) -> None:
     chance = random.Random(5)
     key_of: dict[int, int] = {}
     in_flight: dict[int, list[int]] = {1: []}
@@ -519,7 +520,7 @@ def test_each_key_is_one_consumers_and_keeps_its_order_when_consumers_come_and_g
             conn = chance.choice(list(in_flight))
             if in_flight[conn]:
                 take(bench.fin(conn, in_flight[conn].pop(0)))
-        elif len(in_flight) < 5:
+        elif len(in_flight) < most:
             conn = step + 10
             in_flight[conn] = []
             assert join(bench, conn, lib.POLICY_KEY, name=f"n{step}", credit=chance.choice((1, 3, 50))) == OK
@@ -530,6 +531,30 @@ def test_each_key_is_one_consumers_and_keeps_its_order_when_consumers_come_and_g
             bench.raw(GONE, conn)
             take(bench.turn())
     assert len(last) == 12
+
+
+def test_a_consumer_that_comes_or_goes_moves_no_key_but_its_own(bench: Channels) -> None:
+    def owners() -> dict[int, int]:
+        found = {}
+        for key in range(1, 200):
+            answers = keyed(bench, key)[1]
+            (a,) = [a for a in answers if a.kind == lib.MSG_DELIVER]
+            found[key] = a.conn
+            bench.fin(a.conn, a.id)
+        return found
+
+    for conn in range(1, 13):
+        assert join(bench, conn, lib.POLICY_KEY, name=f"n{conn}") == OK
+    before = owners()
+    assert set(before.values()) == set(range(1, 13)) and owners() == before
+    assert join(bench, 13, lib.POLICY_KEY, name="n13") == OK
+    beside = owners()
+    assert {beside[key] for key in before if beside[key] != before[key]} == {13}
+    bench.raw(GONE, 13)
+    assert owners() == before
+    bench.raw(GONE, 1)
+    without = owners()
+    assert {before[key] for key in before if without[key] != before[key]} == {1} and 1 not in without.values()
 
 
 def test_a_key_whose_consumer_is_busy_holds_up_no_other(bench: Channels) -> None:
