@@ -113,6 +113,7 @@ static enum outcome publish_staged(struct worker *w, uint32_t topic, const struc
     struct shard *s = shard_of_topic(w, t);
     const struct record *r = read_staged(s, item);
     struct staged_attributes a;
+    if (stream_place(&t->stream, item->seq)) return DONE; /* it is there, though its PUBLISH record was lost */
     if (!r) {
         stop_writing(w, topic);
         lost_note(w, topic, item->position);
@@ -208,13 +209,10 @@ void replay_staged(struct worker *w, struct shard *s, uint32_t topic, const stru
     transaction_staged(w, replay_take(w, topic, a.txn), r->seq, position);
 }
 
-/* Applies a TXN_END. A commit makes the acknowledgements count, and staged messages follow as PUBLISH records; an abort
- * undoes both. Some of these may be missing from the log: the decision is sent again. */
-void replay_end(struct worker *w, uint32_t topic, const struct record *r) {
-    uint32_t transaction = transaction_find(w, topic, r->id);
-    if (!transaction) return;
+/* Applies the decision of a TXN_END. A commit makes the acknowledgements count, and staged messages follow as PUBLISH
+ * records; an abort undoes both. Some of these may be missing from the log: the decision is sent again. */
+static void replay_decision(struct worker *w, uint32_t transaction, bool commit) {
     struct transaction *of = worker_transaction(w, transaction);
-    bool commit = (r->flags & TXN_COMMIT) != 0;
     of->state = commit ? TRANSACTION_COMMITTING : TRANSACTION_ABORTING;
     while (of->first) acknowledgement_end(w, of->first, commit);
     while (!commit && of->done < of->count) transaction_pass(w, transaction);
@@ -226,14 +224,57 @@ void replay_end(struct worker *w, uint32_t topic, const struct record *r) {
     transaction_link_behind(w, transaction, 0); /* the ending ones come before the open ones, and are few */
 }
 
+void replay_end(struct worker *w, uint32_t topic, const struct record *r) {
+    uint32_t transaction = transaction_find(w, topic, r->id);
+    if (transaction) replay_decision(w, transaction, (r->flags & TXN_COMMIT) != 0);
+}
+
+/* Where a message stands among those that are still staged; their count: nowhere. */
+static size_t find_staged(const struct transaction *of, uint64_t seq) {
+    size_t low = of->done, high = of->count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (of->staged[middle].seq < seq)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < of->count && of->staged[low].seq == seq ? low : of->count;
+}
+
+/* Takes out a message that has been published. Where PUBLISH records were lost others are still staged before it. */
+static bool take_staged(struct worker *w, uint32_t transaction, uint64_t seq) {
+    struct transaction *of = worker_transaction(w, transaction);
+    size_t at = find_staged(of, seq);
+    if (at == of->count) return false;
+    struct staged_message taken = of->staged[at];
+    memmove(&of->staged[of->done + 1], &of->staged[of->done], (at - of->done) * sizeof *of->staged);
+    of->staged[of->done] = taken;
+    transaction_pass(w, transaction);
+    if (transaction_is_empty(of)) transaction_remove(w, transaction);
+    return true;
+}
+
+/* One of the topic's transactions that has this message staged though it is published: the TXN_END was lost. */
+static uint32_t find_undecided(const struct worker *w, const struct topic *t, uint64_t seq) {
+    for (uint32_t n = t->staging_first; n && transaction_first_seq(worker_transaction(w, n)) <= seq;
+         n = worker_transaction(w, n)->later)
+        if (find_staged(worker_transaction(w, n), seq) < worker_transaction(w, n)->count) return n;
+    return 0;
+}
+
 void transactions_published(struct worker *w, uint32_t topic, uint64_t seq) {
-    for (uint32_t n = topic_at(&w->topics, topic)->transactions; n; n = worker_transaction(w, n)->next) {
-        const struct transaction *of = worker_transaction(w, n);
-        if (of->state != TRANSACTION_COMMITTING) break;
-        if (of->done == of->count || transaction_first_seq(of) != seq) continue;
-        transaction_pass(w, n);
-        if (transaction_is_empty(of)) transaction_remove(w, n);
-        break;
+    const struct topic *t = topic_at(&w->topics, topic);
+    bool taken = false;
+    for (uint32_t n = t->transactions, next; n && !taken; n = next) {
+        next = worker_transaction(w, n)->next;
+        if (worker_transaction(w, n)->state != TRANSACTION_COMMITTING) break;
+        taken = take_staged(w, n, seq);
+    }
+    uint32_t undecided = taken ? 0 : find_undecided(w, t, seq);
+    if (undecided) {
+        replay_decision(w, undecided, true);
+        take_staged(w, undecided, seq);
     }
     let_pass(w, topic, seq);
 }
