@@ -42,8 +42,10 @@ def run(command: list[str]) -> None:
     assert sum(line.startswith("ok ") for line in lines) >= 12, done.stdout
 
 
-@pytest.mark.skipif(shutil.which("go") is None, reason="there is no Go")
-def test_the_go_client_finds_what_it_finds_at_a_real_broker(server: PulsarServer) -> None:
+def go_client() -> str:
+    """The program, which is built if it has to be."""
+    if shutil.which("go") is None:
+        pytest.skip("there is no Go")
     BUILT.mkdir(parents=True, exist_ok=True)
     program = BUILT / "go-client"
     built = subprocess.run(
@@ -53,16 +55,27 @@ def test_the_go_client_finds_what_it_finds_at_a_real_broker(server: PulsarServer
     if built.returncode != 0 and "dial tcp" in built.stderr:
         pytest.skip("its modules cannot be fetched")
     assert built.returncode == 0, built.stderr
-    run([str(program), server.url])
+    return str(program)
 
 
-@pytest.mark.skipif(shutil.which("javac") is None, reason="there is no Java compiler")
-@pytest.mark.skipif(standalone.missing("tools") is not None, reason="make pulsar has not fetched the client")
-@pytest.mark.parametrize("scenarios", ["Scenarios", "Transactions"])
-def test_the_java_client_finds_what_it_finds_at_a_real_broker(server: PulsarServer, scenarios: str) -> None:
+def java_client() -> list[str]:
+    """The beginning of a command line: the name of a class of ours follows it."""
+    if shutil.which("javac") is None:
+        pytest.skip("there is no Java compiler")
+    if standalone.missing("tools") is not None:
+        pytest.skip("make pulsar has not fetched the client")
     java = standalone.java("tools", ["-XX:TieredStopAtLevel=1"])
     path, classes = java[-1], BUILT / "java"
     classes.mkdir(parents=True, exist_ok=True)
     sources = sorted(map(str, (HERE / "java").glob("*.java")))
     subprocess.run(["javac", "-nowarn", "-cp", path, "-d", str(classes), *sources], check=True, timeout=200)
-    run([*java[:-1], f"{classes}:{path}", scenarios, server.url])
+    return [*java[:-1], f"{classes}:{path}"]
+
+
+def test_the_go_client_finds_what_it_finds_at_a_real_broker(server: PulsarServer) -> None:
+    run([go_client(), server.url])
+
+
+@pytest.mark.parametrize("scenarios", ["Scenarios", "Transactions"])
+def test_the_java_client_finds_what_it_finds_at_a_real_broker(server: PulsarServer, scenarios: str) -> None:
+    run([*java_client(), scenarios, server.url])

@@ -1,6 +1,7 @@
 // Scenarios with Pulsar's official Go client.
 //
 //	go run . SERVICE-URL [TOKEN]
+//	go run . SERVICE-URL traffic ...    see traffic.go
 //
 // Each says "ok NAME" or "failed NAME: why"; the status is 1 if one failed. They run beside each other, on topics of their own.
 package main
@@ -603,6 +604,10 @@ func main() {
 	logger.SetLevel(logrus.PanicLevel)
 	options := pulsar.ClientOptions{
 		URL: os.Args[1], Logger: log.NewLoggerWithLogrus(logger), OperationTimeout: patience, EnableTransaction: true,
+	}
+	if len(os.Args) > 3 && os.Args[2] == "traffic" {
+		traffic(options, os.Args[3:])
+		return
 	}
 	if len(os.Args) > 2 {
 		options.Authentication = pulsar.NewAuthenticationToken(os.Args[2])
