@@ -85,7 +85,7 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
     directory = local_directory(options.to)
     tally = Tally(telemetry.of(options))
     checkpoint = options.checkpoint or f"{options.to.rstrip('/')}/_checkpoint"
-    with only_one(directory), _stop_on_signal() as stopping:
+    with only_one(directory):
         if directory is not None:
             check_place(directory)
             if (kept := local_directory(checkpoint)) is not None:
@@ -95,17 +95,19 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
         spark = open_session(master, "mq-pipeline archive", settings, options.nice)
         writer = _writer(spark, options, connection).option("checkpointLocation", checkpoint)
         most_s = math.inf if options.every is None else UPKEEP_S
-        try:
-            while True:
-                _follow(spark, writer.start(options.to), tally, stopping, most_s)
-                if not stopping and directory is not None:
-                    files = look_after(directory, options.compact_below << 20)
-                    describe(directory, files, wait=options.every is None)
-                if stopping or options.every is None:
-                    break
-        finally:
-            print(f"archived {tally}", flush=True)
-        spark.stop()
+        # Until here a signal raises Stopped: it may be minutes until a JVM has begun on a busy machine.
+        with _stop_on_signal() as stopping:
+            try:
+                while True:
+                    _follow(spark, writer.start(options.to), tally, stopping, most_s)
+                    if not stopping and directory is not None:
+                        files = look_after(directory, options.compact_below << 20)
+                        describe(directory, files, wait=options.every is None)
+                    if stopping or options.every is None:
+                        break
+            finally:
+                print(f"archived {tally}", flush=True)
+            spark.stop()
     if stopping:
         print(f"stopped by {signal.Signals(stopping[0]).name}; the next run goes on from here", flush=True)
         return 128 + stopping[0]

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any, cast
@@ -19,6 +20,9 @@ from mq_shards.pipeline import readers_command, session, standing_back
 from mq_shards.pipeline.archive import _stop_on_signal
 from mq_shards.pipeline.command import main
 from mq_shards.pipeline.stopping import Stopped, stopped_by_signals
+
+from tests.pipeline.serving import Gateway
+from tests.servers import wait_until
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -115,6 +119,26 @@ def test_a_jvm_that_is_stopped_as_it_begins_does_not_go_on_and_nobody_speaks_of_
     assert builder.jvm.wait(10) == -signal.SIGKILL
     assert caplog.records == []
     assert logging.getLogger().isEnabledFor(logging.ERROR)
+
+
+def test_an_archive_that_is_stopped_while_its_jvm_begins_does_not_wait_for_it(gateway: Gateway, tmp_path: Path) -> None:
+    java, begun = tmp_path / "bin" / "java", tmp_path / "begun"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\necho $$ >{begun}.part\nmv {begun}.part {begun}\nexec sleep 600\n")
+    java.chmod(0o755)
+    command = [sys.executable, "-m", "mq_shards.pipeline.command", "--master", "local[1]", "--brokers", gateway.address]
+    command += ["archive", "--to", str(tmp_path / "to"), "--topics", "a"]
+    said = tmp_path / "said"
+    with said.open("w") as sink:
+        job = subprocess.Popen(command, stderr=sink, env=os.environ | {"JAVA_HOME": str(tmp_path)})
+    try:
+        wait_until(begun.exists, "its JVM is begun", 60)
+        job.terminate()
+        assert job.wait(60) == 128 + signal.SIGTERM
+    finally:
+        job.kill()
+        os.kill(int(begun.read_text()), signal.SIGKILL)
+    assert said.read_text() == "mq-pipeline: stopped by SIGTERM\n"
 
 
 class Fails:
