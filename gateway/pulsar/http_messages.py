@@ -10,11 +10,12 @@ from mq_shards.acceptor.protocols.pulsar.position import Position, last_entry
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar import core as core_module
 from mq_shards.gateway.pulsar import metadata as metadata_module
+from mq_shards.gateway.pulsar.by_time import first_at, published_ms
 from mq_shards.gateway.pulsar.catalog import Json
 from mq_shards.gateway.pulsar.client_stats import iso
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import Backlog, Entry, NoSubscriptionError, NoTopicError
-from mq_shards.gateway.pulsar.http_subscriptions import MILLISECOND_NS, SUB, id_of, start_at
+from mq_shards.gateway.pulsar.http_subscriptions import SUB, id_of, start_at
 from mq_shards.gateway.pulsar.http_topics import TOPIC
 from mq_shards.gateway.pulsar.refusals import RefusedError, not_found, precondition
 from mq_shards.gateway.pulsar.requests import Call, Routes, json_of, object_of, text_of
@@ -123,15 +124,7 @@ class HttpMessages:
             "Get message ID by timestamp on a partitioned topic is not allowed, please try do it on specific topic "
             "partition",
         )
-        at_ns = call.number("time") * MILLISECOND_NS
-        first, behind = where.first_seq, where.next_seq
-        while first < behind:
-            middle = (first + behind) // 2
-            entry = await self._control.core.entry(name.core, middle, or_next=True)
-            if entry is not None and entry.seq < behind and entry.time_ns < at_ns:
-                first = entry.seq + 1
-            else:
-                behind = middle
+        first = await first_at(self._control.core, name.core, where, call.number("time"))
         found = {"ledgerId": where.incarnation, "entryId": first, "partitionIndex": name.partition}
         return json_of({**found, "batchSize": 0, "batchIndex": -1})
 
@@ -167,7 +160,7 @@ def _shown(entry: Entry, ledger: int, name: TopicName) -> Answer:
     body = entry.body
     headers = {"X-Pulsar-Message-ID": f"{ledger}:{entry.seq}", "X-Pulsar-PROPERTY": "{}"}
     if found is None:
-        headers["X-Pulsar-publish-time"] = iso(entry.time_ns // MILLISECOND_NS)
+        headers["X-Pulsar-publish-time"] = iso(published_ms(entry))
         headers["X-Pulsar-producer-name"] = "mq-shards"
         headers["X-Pulsar-sequence-id"] = str(entry.seq)
     else:

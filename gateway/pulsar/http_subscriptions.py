@@ -9,6 +9,7 @@ from mq_shards.acceptor.protocols.pulsar.position import Position
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar import core as core_module
 from mq_shards.gateway.pulsar import policies as policies_module
+from mq_shards.gateway.pulsar.by_time import first_at
 from mq_shards.gateway.pulsar.catalog import Subscription
 from mq_shards.gateway.pulsar.client_stats import properties_of
 from mq_shards.gateway.pulsar.control import Control
@@ -21,7 +22,6 @@ from mq_shards.gateway.pulsar.stats import Stats
 from mq_shards.gateway.pulsar.subscription_properties import NOTHING
 
 LATEST_ID: Final = (1 << 63) - 1
-MILLISECOND_NS: Final = 1_000_000
 _NAMED: Final = {
     "earliest": {"ledgerId": -1, "entryId": -1},
     "latest": {"ledgerId": LATEST_ID, "entryId": LATEST_ID},
@@ -194,9 +194,10 @@ class HttpSubscriptions:
 
     async def _reset_to_time(self, call: Call) -> Answer:
         name, parts = await self._there(call)
-        at = max(call.number("time"), 0) * MILLISECOND_NS
         for part in parts:
-            await self._seek(call, name, part, core_module.AT_TIME, at)
+            where = await self._stats.position(part)
+            at = await first_at(self._control.core, part.core, where, call.number("time"))
+            await self._seek(call, name, part, core_module.AT_SEQ, at)
         return NO_CONTENT
 
     async def _reset_to_id(self, call: Call) -> Answer:

@@ -17,7 +17,7 @@ from mq_shards.acceptor.protocols.pulsar.position import Position, last_entry
 from mq_shards.csrc._core import lib
 from mq_shards.gateway.catalog import Channel
 from mq_shards.gateway.catalog import Topic as Figures
-from mq_shards.gateway.pulsar import metadata
+from mq_shards.gateway.pulsar.by_time import published_ms
 from mq_shards.gateway.pulsar.catalog import Json, Subscription
 from mq_shards.gateway.pulsar.client_stats import (
     consumers_together,
@@ -206,8 +206,7 @@ class Stats:
             except (NoTopicError, NoSubscriptionError):
                 continue
             if entry is not None:
-                said = metadata.read(entry.headers) if entry.tag == metadata.PULSAR_TAG else None
-                at_ms = said.publish_time_ms if said is not None else entry.time_ns // 1_000_000
+                at_ms = published_ms(entry)
                 figures["earliestMsgPublishTimeInBacklog"] = at_ms
                 times.append(at_ms)
         found["earliestMsgPublishTimeInBacklogs"] = min(times, default=0)

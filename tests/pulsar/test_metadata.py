@@ -27,9 +27,9 @@ from mq_shards.acceptor.protocols.pulsar.consumers import (
     STICKY,
     Consumers,
     Limits,
-    Start,
 )
 from mq_shards.acceptor.protocols.pulsar.names import topic_name
+from mq_shards.acceptor.protocols.pulsar.start import Start
 from mq_shards.acceptor.protocols.pulsar.topics import Topics, consumer_fields
 
 from tests.pulsar.scripted import ScriptedDesk
@@ -102,7 +102,7 @@ def test_consumers_count_with_their_properties_until_they_go(monkeypatch: pytest
     assert desk.kept_bytes == kept // 2
     subscribe((FULL, b""))
     assert desk.kept_bytes == kept // 2, "a consumer that was refused keeps nothing"
-    consumers.gone(client, second)
+    consumers.gone(client, second, client.consumers[second].number)
     assert desk.kept_bytes == 0
     subscribe()
     assert desk.kept_bytes == kept // 2
@@ -224,7 +224,7 @@ def test_readers_that_were_moved_and_limited_subscribes_are_noted() -> None:
     where = {"ledgerId": 0, "entryId": 1}
     consumers.seek(desk.request(client, "seek", consumer_id=1, message_id=where))
     assert desk.kept_bytes == noted + client.sought.kept_bytes > noted
-    consumers.gone(client, 1)
+    consumers.gone(client, 1, client.consumers[1].number)
     subscribe()
     assert desk.said == [("success", None), ("error", NOT_ALLOWED)]
     desk.leave(1)

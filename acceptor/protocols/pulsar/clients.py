@@ -210,6 +210,7 @@ class Client:
     closing: dict[int, list[Request]] = field(default_factory=dict)  # unanswered CLOSE_PRODUCERs
     opening: dict[tuple[str, int], Opening] = field(default_factory=dict)  # unanswered PRODUCERs and SUBSCRIBEs
     ending: Ending = field(default_factory=Ending)  # consumers
+    seeking: dict[int, list[Request]] = field(default_factory=dict)  # by consumer: SEEKs that wait for another's place
 
     def call_off(self, kind: str, number: int) -> None:
         """The client closes a producer or consumer: what would make it, and waits for an answer, does not go on."""

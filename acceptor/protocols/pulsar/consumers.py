@@ -40,7 +40,8 @@ from mq_shards.acceptor.protocols.pulsar.messages import Message
 from mq_shards.acceptor.protocols.pulsar.names import NON_PERSISTENT, TopicName
 from mq_shards.acceptor.protocols.pulsar.position import last_entry, position_of
 from mq_shards.acceptor.protocols.pulsar.rates import NO_RATE, Rate
-from mq_shards.acceptor.protocols.pulsar.returning import Returning
+from mq_shards.acceptor.protocols.pulsar.returning import MOST_SEEKS, Returning
+from mq_shards.acceptor.protocols.pulsar.start import NO_ENTRY, Start, start_at, start_at_time
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.csrc.structs import packed
 
@@ -55,33 +56,10 @@ STICKY: Final = 1
 ANY_ORDER, OWN_RANGES = 1, 2  # bits of a Key_Shared consumer's order
 EARLIEST: Final = 1  # InitialPosition
 NEVER_NS: Final = 1 << 60
-NO_ENTRY: Final = (1 << 64) - 1  # -1: no entry
-MAX_ID: Final = (1 << 63) - 1
-MS: Final = 1_000_000
-SECOND: Final = 1_000_000_000
 TAKES_ANY: Final = 21  # Schema.Type
 MAX_UNACKED: Final = (1 << 32) - 1
 # How long after the answer to SUBSCRIBE a consumer is told whether it is active: the Go client ignores it if sooner.
 TELL_NS: Final = 100_000_000
-
-
-class Start(NamedTuple):
-    """Where a subscription begins: enum start, and its seq or time."""
-
-    start: int
-    at: int = 0
-
-
-def start_at(message_id: Message, incarnation: int) -> Start:
-    """The place that a client names by a message id: (-1, -1) is the beginning, the largest possible id the end."""
-    ledger, entry = message_id.ledgerId, message_id.entryId
-    if ledger == NO_ENTRY:
-        return Start(lib.START_EARLIEST)
-    if ledger > incarnation or (ledger == incarnation and MAX_ID <= entry < NO_ENTRY):
-        return Start(lib.START_LATEST)
-    if ledger < incarnation or entry == NO_ENTRY:
-        return Start(lib.START_EARLIEST)
-    return Start(lib.START_SEQ, entry)
 
 
 class Limits(NamedTuple):
@@ -137,8 +115,8 @@ class Consumers:
             request.fail(error.code, str(error))
             return
         if body.start_message_rollback_duration_sec and not body.HasField("start_message_id"):
-            since_ns = time.time_ns() - body.start_message_rollback_duration_sec * SECOND
-            self._subscribe(request, topic, Start(lib.START_TIME, max(since_ns, 0)))
+            since_s = time.time() - body.start_message_rollback_duration_sec
+            start_at_time(request, topic, int(since_s * 1000), lambda start: self._begin(request, topic, start))
         elif body.HasField("start_message_id"):
             self._look_for_place(request, topic)
         else:
@@ -157,6 +135,12 @@ class Consumers:
         if count >= limits.subscribes:
             raise PulsarError(NOT_ALLOWED, "Subscribe limited by subscribe rate limit per consumer.")
         self._desk.note(client, client.subscribed, key, (since_s, count + 1))
+
+    def _begin(self, request: Request, topic: TopicName, start: Start | None) -> None:
+        if start is None:
+            request.fail(SERVICE_NOT_READY, "The topic's worker is gone")
+        else:
+            self._subscribe(request, topic, start)
 
     def _look_for_place(self, request: Request, topic: TopicName) -> None:
         """Asks for the topic's incarnation, without which a message id names no place."""
@@ -404,26 +388,43 @@ class Consumers:
             request.client.ending.over(consumer.id)
 
     def seek(self, request: Request) -> None:
-        body = request.body
-        consumer = request.client.consumers.get(body.consumer_id)
+        body, client = request.body, request.client
+        consumer = client.consumers.get(body.consumer_id)
         if consumer is not None and not consumer.open and self._returning.waits(request):
             return
-        away = self._returning.consumer(request.client, body.consumer_id) if consumer is None else None
+        away = self._returning.consumer(client, body.consumer_id) if consumer is None else None
         consumer = consumer if consumer is not None and consumer.open else away
-        if consumer is None:
+        waiting = client.seeking.get(body.consumer_id)
+        if consumer is None or (waiting is not None and len(waiting) == MOST_SEEKS):
             request.fail(METADATA_ERROR, "Consumer not found")
-            return
-        if consumer.topic.domain == NON_PERSISTENT:
+        elif consumer.topic.domain == NON_PERSISTENT:
             request.succeed()  # as a real broker says, though there is nothing to go back to
-            return
-        if body.HasField("message_id"):
-            start = start_at(body.message_id, consumer.ledger)
+        elif waiting is not None:
+            waiting.append(request)
+        elif body.HasField("message_id"):
+            self._move(request, consumer, start_at(body.message_id, consumer.ledger))
         elif body.HasField("message_publish_time"):
-            start = Start(lib.START_TIME, min(body.message_publish_time * MS, NEVER_NS << 2))
+            self._seek_time(request, consumer)
         else:
             request.fail(METADATA_ERROR, "Message id and message publish time were not present")
-            return
 
+    def _seek_time(self, request: Request, consumer: Consumer) -> None:
+        """Looks for the place. What is sought meanwhile waits."""
+        client = request.client
+        client.seeking[consumer.id] = []
+
+        def found(start: Start | None) -> None:
+            waiting = client.seeking.pop(consumer.id, [])
+            if start is None:
+                request.fail(METADATA_ERROR, "The subscription could not be moved")
+            else:
+                self._move(request, consumer, start)
+            for each in waiting:
+                self.seek(each)
+
+        start_at_time(request, consumer.topic, request.body.message_publish_time, found)
+
+    def _move(self, request: Request, consumer: Consumer, start: Start) -> None:
         # A reader that was moved subscribes again with its first start message id: it goes on where it was moved to.
         key = consumer.topic.core, consumer.subscription
         if not consumer.durable:

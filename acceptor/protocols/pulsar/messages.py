@@ -189,6 +189,26 @@ def decode(data: bytes) -> tuple[str, Message] | None:
     return field.name, getattr(command, field.name)
 
 
+def publish_time_ms(entry: bytes) -> int | None:
+    """When an entry was published, as its producer says. None: its metadata cannot be read."""
+    from google.protobuf.message import DecodeError
+
+    rest = entry[6:] if entry[:2] == b"\x0e\x01" else entry
+    size = int.from_bytes(rest[:4], "big")
+    try:
+        return int(_metadata().FromString(rest[4 : 4 + size]).publish_time)
+    except DecodeError:
+        return None
+
+
+@cache
+def _metadata() -> Message:
+    """The class MessageMetadata."""
+    from google.protobuf import message_factory
+
+    return message_factory.GetMessageClass(base_command().DESCRIPTOR.file.message_types_by_name["MessageMetadata"])
+
+
 def encode(name: str, **fields: object) -> bytes:
     """The frame of a command. A field that is a dict is a message; one that is None is left out."""
     command = base_command()(type=base_command().DESCRIPTOR.fields_by_name[name].number)

@@ -1,0 +1,31 @@
+"""Where a topic's messages of a time begin."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mq_shards.acceptor.protocols.pulsar.position import Position
+from mq_shards.gateway.pulsar import metadata
+from mq_shards.gateway.pulsar.core import Core, Entry
+
+_MILLISECOND_NS: Final = 1_000_000
+
+
+def published_ms(entry: Entry) -> int:
+    """When a message was published, as its producer says; else when it was stored."""
+    said = metadata.read(entry.headers) if entry.tag == metadata.PULSAR_TAG else None
+    return entry.time_ns // _MILLISECOND_NS if said is None else said.publish_time_ms
+
+
+async def first_at(core: Core, topic: str, where: Position, at_ms: int) -> int:
+    """The seq of the first message that was published at this time or later; that of the next one if none was. By
+    bisection, as times mostly rise."""
+    first, behind = where.first_seq, where.next_seq
+    while first < behind:
+        middle = (first + behind) // 2
+        entry = await core.entry(topic, middle, or_next=True)
+        if entry is not None and entry.seq < behind and published_ms(entry) < at_ms:
+            first = entry.seq + 1
+        else:
+            behind = middle
+    return first
