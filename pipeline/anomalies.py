@@ -20,7 +20,7 @@ TIMES_USUAL: Final = 3.0
 MADS: Final = 8.0
 LEAST_MESSAGES: Final = 60  # per minute, above the usual
 LEAST_DELAY_MS: Final = 1000.0  # above the usual
-QUIET_GAPS: Final = 3.0  # times the longest silence before
+QUIET_GAPS: Final = 3.0  # times the longest silence besides
 QUIET_MINUTES: Final = 3
 BACKLOG_MINUTES: Final = 30.0  # minutes of the usual rate that the backlog amounts to
 MOST: Final = 20
@@ -75,14 +75,16 @@ def _rushes(topic: str, counts: Sequence[tuple[datetime, int]]) -> Iterable[Anom
 
 
 def _silence(topic: str, counts: Sequence[tuple[datetime, int]]) -> Iterable[Anomaly]:
-    gaps = [len(list(run)) for quiet, run in groupby(counts, lambda at: at[1] == 0) if quiet]
-    if not counts or counts[-1][1] > 0:
+    gaps = [*_stretches(counts, lambda count: count == 0)]
+    longest = sorted(gaps, key=len)[-2:]
+    if not longest:
         return
-    last, before = gaps[-1], max(gaps[:-1], default=0)
-    if last >= max(QUIET_MINUTES, QUIET_GAPS * (before + 1)):
-        since = counts[-last][0]
-        text = f"nothing since {since:%Y-%m-%d %H:%M}, for {last:,} minutes"
-        yield Anomaly(topic, f"{text}; before, it was never quiet for {before + 1:,}", last / (before + 1))
+    gap, other = longest[-1], len(longest[0]) if len(longest) > 1 else 0
+    if len(gap) >= max(QUIET_MINUTES, QUIET_GAPS * (other + 1)):
+        lasts = gap[-1] == counts[-1]
+        when = f"since {gap[0][0]:%Y-%m-%d %H:%M}" if lasts else _when(gap)
+        text = f"nothing {when}, for {len(gap):,} minutes; {'before' if lasts else 'otherwise'}"
+        yield Anomaly(topic, f"{text}, it was never quiet for {other + 1:,}", len(gap) / (other + 1))
 
 
 def _delays(topic: str, rows: Sequence[Row]) -> Iterable[Anomaly]:

@@ -23,6 +23,12 @@ OVERLAPS = """[...document.querySelectorAll('figure')].flatMap((figure) => {
         a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 2 && b.top < a.bottom - 2
     ).map(([other]) => `${text} / ${other}`));
 })"""
+# How bright the page is, and the text of its pictures as they are shown: 0 to 255.
+BRIGHT = """(() => {
+    const red = (of) => +getComputedStyle(of).backgroundColor.match(/[0-9]+/)[0];
+    const inverts = getComputedStyle(document.querySelector('figure svg')).filter.match(/invert\\(([0-9.]+)/);
+    return [red(document.querySelector('section')), inverts ? 255 * inverts[1] : 0];
+})()"""
 CUT = "[...document.querySelectorAll('.scroll, figure')].filter((one) => one.scrollWidth > one.clientWidth).length"
 
 
@@ -48,3 +54,16 @@ def test_all_is_seen_and_no_label_lies_on_another(browser: Browser, tmp_path: Pa
     assert browser.js(CUT) == 0
     assert browser.js("document.documentElement.scrollWidth <= innerWidth")
     assert browser.errors == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_it_is_read_on_a_phone_by_day_and_by_night(browser: Browser, tmp_path: Path, dark: bool) -> None:  # noqa: F811
+    path = tmp_path / "report.html"
+    path.write_text(report())
+    browser.size(390, 800, dark=dark, phone=True)
+    browser.open(path.as_uri())
+    browser.sees("p99 delay ms")
+    assert browser.js(OVERLAPS) == []
+    assert browser.js("document.documentElement.scrollWidth <= innerWidth"), "only pictures and tables scroll aside"
+    page, text = browser.js(BRIGHT)
+    assert (page < 64 and text > 192) if dark else (page > 192 and text < 64)

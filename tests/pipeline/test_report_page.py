@@ -42,6 +42,14 @@ def test_a_rush_is_named_with_its_time_and_size() -> None:
     ]
 
 
+def test_silence_that_is_over_is_named_if_there_was_no_other_like_it() -> None:
+    assert texts(minutes("mails", [40] * 20 + [0] * 12 + [40] * 10), 42) == [
+        "mails: nothing from 2026-03-01 12:20 to 12:32, for 12 minutes; otherwise, it was never quiet for 1",
+    ]
+    assert texts(minutes("mails", [40] * 20 + [0] * 2 + [40] * 10), 32) == []
+    assert texts(minutes("mails", [40] * 20 + [0] * 12 + [40] * 10 + [0] * 6 + [40]), 49) == []
+
+
 def test_silence_is_named_but_not_the_minute_that_is_not_over() -> None:
     rows = minutes("mails", [50] * 20)
     assert texts(rows, 21) == []
