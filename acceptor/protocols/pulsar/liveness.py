@@ -9,7 +9,7 @@ refused, and tries again.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Final, TypeAlias
 
 import orjson
@@ -25,10 +25,16 @@ Then: TypeAlias = Callable[[bool], None]
 
 class Liveness:
     def __init__(
-        self, engine: Engine, acceptor: int, calls: Calls | None, now_ns: Callable[[], int] = time.monotonic_ns
+        self,
+        engine: Engine,
+        clients: Container[int],
+        acceptor: int,
+        calls: Calls | None,
+        now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """`acceptor`: the number of this acceptor."""
+        """`clients`: the connections of Pulsar clients that are open. `acceptor`: the number of this acceptor."""
         self._engine = engine
+        self._clients = clients
         self._acceptor = acceptor
         self._calls = calls
         self._now_ns = now_ns
@@ -61,7 +67,8 @@ class Liveness:
     def look(self, conn: int, then: Then) -> None:
         """Calls `then` with whether the connection is alive, mostly later. It has been closed if not."""
         if conn not in self._until_ns:
-            if not self._engine.call(conn, "is-alive"):
+            # A number that a client had may be that of another protocol's connection by now.
+            if conn not in self._clients or not self._engine.call(conn, "is-alive"):
                 then(False)
                 return
             self._until_ns[conn] = self._now_ns() + WAIT_NS
