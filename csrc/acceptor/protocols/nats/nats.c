@@ -16,6 +16,7 @@
 #include "acceptor/protocols/nats/nats_logged.h"
 #include "acceptor/protocols/nats/nats_mesh.h"
 #include "acceptor/protocols/nats/nats_say.h"
+#include "acceptor/protocols/nats/nats_shadows.h"
 #include "acceptor/protocols/nats/nats_shares.h"
 #include "acceptor/protocols/nats/nats_subscription.h"
 #include "acceptor/protocols/nats/nats_topics.h"
@@ -361,7 +362,9 @@ static int64_t configure(struct acceptor *a, void *state, const char *what, uint
         return set ? CALL_DONE : CALL_REFUSED;
     }
     if (strcmp(what, "shares") == 0) {
-        bool made = nats_journey_open(server) && nats_shares_make(a, server, (uint32_t)value, bytes, bytes_count);
+        bool made = nats_journey_open(server) && nats_shadows_open(server) &&
+                    nats_shares_make(a, server, (uint32_t)value, bytes, bytes_count);
+        if (made) nats_streams_make(a, server, (uint32_t)value);
         return made ? CALL_DONE : CALL_REFUSED;
     }
     return CALL_REFUSED;
@@ -380,6 +383,7 @@ static void stopped(void *state) {
     nats_latency_close(server);
     nats_log_free(server);
     nats_answers_close(server);
+    nats_shadows_close(server);
     nats_shares_close(server);
     nats_accounts_close(server);
     nats_origins_close(&server->origins);

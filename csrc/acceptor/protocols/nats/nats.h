@@ -173,6 +173,7 @@ struct nats_server {
     struct nats_permission_sets permissions;
     struct nats_answers *answers; /* answers waited for; NULL while no account makes requests to another */
     struct nats_scratch *scratch;
+    struct nats_awards *awards; /* groups of importing accounts; NULL while accounts share nothing */
     struct nats_journey
         *journey; /* scratch for messages that go from account to account; NULL while accounts share nothing */
     uint8_t line_ends[2][NATS_LINE_END_BYTES];       /* for the message being delivered */

@@ -12,7 +12,9 @@ enum nats_account_routes { NATS_POOLED, NATS_MOVING, NATS_DEDICATED };
 /* An account and its subjects, on this acceptor. Accounts do not see each other's messages. An account's number is this
  * acceptor's own; others are told its name. */
 struct nats_account {
-    struct nats_shares *shares; /* its mappings and imports; NULL: none */
+    struct nats_shares *shares;    /* its mappings and imports; NULL: none */
+    struct nats_stream *importing; /* the streams that it imports; NULL: none */
+    struct nats_shadows *shadows;  /* what accounts that import its streams want of it; NULL: nothing */
     struct nats_subscription
         *answers; /* receives the account's answers to requests from other accounts; NULL: there are none */
     struct subjects *subjects; /* what our clients want */

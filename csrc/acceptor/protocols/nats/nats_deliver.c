@@ -7,6 +7,7 @@
 #include "acceptor/protocols/nats/nats_latency.h"
 #include "acceptor/protocols/nats/nats_pass.h"
 #include "acceptor/protocols/nats/nats_route.h"
+#include "acceptor/protocols/nats/nats_shadows.h"
 #include "acceptor/protocols/nats/nats_shares.h"
 #include "acceptor/protocols/nats/nats_subscription.h"
 #include "acceptor/protocols/nats/nats_topics.h"
@@ -311,16 +312,20 @@ static void pass_on(struct nats_delivery *d, struct abroad *abroad) {
         nats_pass_on(d->a, d->server, abroad->account, d->message, abroad->flags, &abroad->alone, abroad->chosen);
 }
 
+/* The publisher's next PONG has to wait until what was passed on has reached all other acceptors. */
+static void hold_pong(const struct nats_delivery *d, const struct abroad *abroad, struct connection *asker) {
+    if (d->a->mesh_there == 0 || (abroad->alone.count == 0 && !abroad->any)) return;
+    d->server->told++;
+    if (asker != NULL) nats_of(asker)->told = d->server->told;
+}
+
 /* The same when others may want it too. */
 static bool hand_out_abroad(struct nats_delivery *d, uint32_t number, struct connection *asker) {
     struct abroad abroad;
     begin_abroad(d->server, &abroad, number, 0);
     bool any = hand_out(d, &abroad);
     pass_on(d, &abroad);
-    if (d->a->mesh_there == 0 || (abroad.alone.count == 0 && !abroad.any)) return any;
-    /* The publisher's next PONG has to wait until this has reached all other acceptors. */
-    d->server->told++;
-    if (asker != NULL) nats_of(asker)->told = d->server->told;
+    hold_pong(d, &abroad, asker);
     return any;
 }
 
@@ -334,13 +339,22 @@ static bool deliver(struct nats_delivery *d, uint32_t number, struct connection 
     return any;
 }
 
+static bool deliver_shadowed(struct nats_delivery *d, uint32_t number, struct connection *asker);
+
+/* Notes which groups of importing accounts want the message. */
+static void look_at_shadows(struct nats_delivery *d) {
+    if (d->account->shadows == NULL) return;
+    d->shadow_count = nats_shadows_match(d->server, d->account, d->message->subject, &d->shadows);
+}
+
 bool nats_deliver_in(struct acceptor *a, struct nats_server *server, uint32_t number, struct connection *from,
                      struct connection *asker, const struct nats_message *message, bool *answers) {
     struct nats_delivery d = nats_delivery_of(a, server, &server->accounts[number]);
     d.message = message;
     d.from = from;
     d.kept = from != NULL && nats_is_shared(server, number, message->subject);
-    bool any = deliver(&d, number, asker);
+    look_at_shadows(&d);
+    bool any = d.shadow_count > 0 ? deliver_shadowed(&d, number, asker) : deliver(&d, number, asker);
     *answers = d.answers;
     return any;
 }
@@ -414,18 +428,33 @@ struct subject_entry *nats_pick_other(struct nats_server *server, const struct n
     return found != NULL ? pick_among(server, found, among) : NULL;
 }
 
-/* Delivers to one member of a group: in this cluster, as far as `all` allows, or else outside of it. */
+static const struct subject_name *shadows_named(const struct nats_delivery *d, struct text name) {
+    if (d->shadow_count == 0) return NULL;
+    return subject_groups_named(nats_shadows_groups(d->account), name.at, name.bytes);
+}
+
+/* Delivers to one member of a group: in this cluster, as far as `all` allows, or else outside of it. Members in accounts
+ * that import the message count as members here. */
 static void deliver_named(struct nats_delivery *d, struct text name, struct abroad *abroad,
                           struct nats_candidates all) {
     struct nats_candidates among = all;
     among.kinds &= ~(uint32_t)NATS_OUTSIDE;
     const struct subject_name *here = subject_groups_named(groups_here(d), name.at, name.bytes), *there = NULL;
+    const struct subject_name *shadows = shadows_named(d, name);
     if (abroad->groups > 0) there = subject_groups_named(subjects_groups(d->account->remote), name.at, name.bytes);
     uint64_t weight_here = here != NULL ? here->weight : 0;
-    uint64_t weight_there = there != NULL ? others_weight(d->server, there, among) : 0;
-    bool is_here =
-        weight_here > 0 && (weight_there == 0 || nats_random(d->server) % (weight_here + weight_there) < weight_here);
+    uint64_t weight_there = there != NULL ? others_weight(d->server, there, among) : 0,
+             sum = weight_here + weight_there;
+    if (shadows != NULL && (sum == 0 || nats_random(d->server) % (sum + shadows->weight) >= sum)) {
+        nats_shadows_award(d->server, shadows);
+        return;
+    }
+    bool is_here = weight_here > 0 && (weight_there == 0 || nats_random(d->server) % sum < weight_here);
     if (is_here && deliver_to_member(d, here->found, weight_here)) return;
+    if (weight_there == 0 && shadows != NULL) {
+        nats_shadows_award(d->server, shadows);
+        return;
+    }
     if (weight_there == 0) among.kinds = all.kinds & NATS_OUTSIDE;
     bool may_be = weight_there > 0 || (there != NULL && d->server->leaf_interest > 0);
     if (may_be) choose(d, abroad, pick_among(d->server, there, among), name);
@@ -442,6 +471,104 @@ static void gather_named(struct nats_delivery *d, struct subject_pattern *const 
     if (abroad->groups > 0)
         subject_groups_gather_named(subjects_groups(d->account->remote), abroad->patterns, abroad->count, groups,
                                     count);
+    if (d->shadow_count > 0)
+        subject_groups_gather_named(nats_shadows_groups(d->account), d->shadows, d->shadow_count, groups, count);
+}
+
+/* Groups that are to have a message, by their names. */
+struct named {
+    const struct text *names;
+    size_t count;
+    bool all; /* all that match, and not these */
+};
+
+/* The groups of a table that are gathered, but not in the others. Returns how many names there are then. */
+static size_t add_names(const struct nats_delivery *d, struct subject_pattern *const *patterns, size_t matching,
+                        const struct subject_groups *before, const struct subject_groups *too, struct text *names,
+                        size_t count) {
+    for (size_t i = 0; i < matching; i++) {
+        for (struct subject_group *g = patterns[i]->groups; g != NULL; g = g->next) {
+            bool is_new = subject_group_leads(g) && !is_keepers(d, g) &&
+                          (before == NULL || subject_groups_like(before, g->name) == NULL) &&
+                          (too == NULL || subject_groups_like(too, g->name) == NULL);
+            if (is_new) names[count++] = text_of(g->name);
+        }
+    }
+    return count;
+}
+
+/* Names all groups that match: of clients here, of others, and of importing accounts. */
+static struct named name_all(struct nats_delivery *d, struct subject_pattern *const *patterns, size_t matching,
+                             const struct abroad *abroad) {
+    size_t most = subject_groups_gather(groups_here(d), patterns, matching);
+    const struct subject_groups *here = groups_here(d), *there = NULL;
+    if (abroad->groups > 0) {
+        there = subjects_groups(d->account->remote);
+        most += subject_groups_gather(subjects_groups(d->account->remote), abroad->patterns, abroad->count);
+    }
+    most += subject_groups_gather(nats_shadows_groups(d->account), d->shadows, d->shadow_count);
+    struct text *names = nats_shadows_names(d->server, most);
+    if (names == NULL) return (struct named){0};
+    size_t count = add_names(d, patterns, matching, NULL, NULL, names, 0);
+    if (there != NULL) count = add_names(d, abroad->patterns, abroad->count, here, NULL, names, count);
+    return (struct named){.names = names,
+                          .count = add_names(d, d->shadows, d->shadow_count, here, there, names, count)};
+}
+
+static bool is_keepers_of(const struct nats_delivery *d, struct text name) {
+    return d->kept && is_keepers_name(d->server, name);
+}
+
+/* Delivers to all plain subscribers, and to one member of each of the groups, here and among `all`. */
+static bool deliver_to(struct nats_delivery *d, struct abroad *abroad, struct nats_candidates all,
+                       struct named groups) {
+    const struct nats_message *message = d->message;
+    struct subject_pattern *const *patterns;
+    struct nats_message room;
+    size_t matching =
+        subjects_match(d->account->subjects, d->server->walk, message->subject.at, message->subject.bytes, &patterns);
+    /* With a single acceptor all others are routes or leaf nodes. */
+    bool may_be_abroad = (all.kinds & NATS_SERVERS) != 0 || d->a->mesh_there != 0 || d->server->leaf_interest > 0;
+    if (d->account->remote != NULL && may_be_abroad) look_abroad(d, d->account, abroad, all);
+    d->message = shown_of(message, &room);
+    if (matching > 0) nats_begin(d);
+    d->server->delivering = true;
+    for (size_t i = 0; i < matching; i++) deliver_alone(d, patterns[i]);
+    if (groups.all)
+        groups = name_all(d, patterns, matching, abroad);
+    else if (groups.count > 0)
+        gather_named(d, patterns, matching, groups.names, groups.count, abroad);
+    for (size_t i = 0; i < groups.count; i++)
+        if (!is_keepers_of(d, groups.names[i])) deliver_named(d, groups.names[i], abroad, all);
+    d->message = message;
+    pass_on(d, abroad);
+    return d->delivered > 0 || abroad->alone.count > 0 || abroad->any;
+}
+
+static bool deliver_shadowed(struct nats_delivery *d, uint32_t number, struct connection *asker) {
+    struct abroad abroad;
+    begin_abroad(d->server, &abroad, number, 0);
+    bool any = deliver_to(d, &abroad, anybody, (struct named){.all = true});
+    hold_pong(d, &abroad, asker);
+    nats_made(d);
+    return any;
+}
+
+bool nats_deliver_imported(struct acceptor *a, struct nats_server *server, uint32_t number,
+                           const struct nats_share *import, bool from_server, struct connection *asker,
+                           const struct nats_message *message, bool *answers) {
+    struct nats_delivery d = nats_delivery_of(a, server, &server->accounts[number]);
+    struct nats_candidates all = {.kinds = NATS_ACCEPTORS | NATS_LEAF_NODES | (from_server ? 0 : NATS_HUB_SERVERS)};
+    struct abroad abroad;
+    struct named groups = {0};
+    groups.count = nats_shadows_awarded(server, import, &groups.names);
+    d.message = message;
+    begin_abroad(server, &abroad, number, PASSED_FROM_ROUTE);
+    bool any = deliver_to(&d, &abroad, all, groups);
+    hold_pong(&d, &abroad, asker);
+    nats_made(&d);
+    *answers = d.answers;
+    return any;
 }
 
 /* Returns which others may get a message that came from one of them. A hub's goes to acceptors, leaf nodes and other
@@ -458,29 +585,13 @@ static struct nats_candidates audience_of(uint32_t from, const struct nats_messa
 void nats_deliver_from_route(struct acceptor *a, struct nats_server *server, uint32_t number, uint32_t from, bool kept,
                              const struct nats_message *message, const struct text *groups, size_t count,
                              bool *answers) {
-    struct nats_account *account = &server->accounts[number];
-    struct nats_delivery d = nats_delivery_of(a, server, account);
-    bool is_leaf = nats_is_leaf(from);
-    const struct nats_candidates all = audience_of(from, message);
-    d.message = message;
-    struct subject_pattern *const *patterns;
+    struct nats_delivery d = nats_delivery_of(a, server, &server->accounts[number]);
     struct abroad abroad;
-    begin_abroad(server, &abroad, number, PASSED_FROM_ROUTE);
-    size_t matching =
-        subjects_match(account->subjects, server->walk, message->subject.at, message->subject.bytes, &patterns);
-    /* With a single acceptor all others are routes or leaf nodes. */
-    if (account->remote != NULL && (is_leaf || a->mesh_there != 0 || server->leaf_interest > 0))
-        look_abroad(&d, account, &abroad, all);
-    struct nats_message room;
-    d.message = shown_of(message, &room);
-    if (matching > 0) nats_begin(&d);
-    server->delivering = true;
-    for (size_t i = 0; i < matching; i++) deliver_alone(&d, patterns[i]);
-    if (count > 0) gather_named(&d, patterns, matching, groups, count, &abroad);
-    for (size_t i = 0; i < count; i++)
-        if (!kept || !is_keepers_name(server, groups[i])) deliver_named(&d, groups[i], &abroad, all);
     d.message = message;
-    pass_on(&d, &abroad);
+    d.kept = kept;
+    look_at_shadows(&d);
+    begin_abroad(server, &abroad, number, PASSED_FROM_ROUTE);
+    deliver_to(&d, &abroad, audience_of(from, message), (struct named){.names = groups, .count = count});
     if (server->latencies != NULL && d.delivered > 0) nats_half_begin(a, server, number, message->reply);
     nats_made(&d);
     *answers = d.answers;

@@ -34,6 +34,8 @@ struct nats_delivery {
     size_t most;     /* a run of messages ends when it has cost so much */
     size_t dirty;    /* length of the dirty list before this delivery */
     struct nats_account *account;
+    struct subject_pattern *const *shadows; /* those that match, if importing accounts have groups that want it; */
+    size_t shadow_count;                    /* 0: they have none, or the message is not imported */
 };
 
 static inline struct nats_subscription *nats_subscription_of(struct subject_entry *entry) {
@@ -53,6 +55,7 @@ static inline struct nats_delivery nats_delivery_of(struct acceptor *a, struct n
     d.dirty = a->dirty.count;
     d.most = SIZE_MAX;
     d.account = account;
+    d.shadow_count = 0;
     return d;
 }
 

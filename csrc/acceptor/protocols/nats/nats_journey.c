@@ -10,6 +10,7 @@
 #include "acceptor/protocols/nats/nats_latency.h"
 #include "acceptor/protocols/nats/nats_route.h"
 #include "acceptor/protocols/nats/nats_set_header.h"
+#include "acceptor/protocols/nats/nats_shadows.h"
 #include "acceptor/protocols/nats/nats_shares.h"
 #include "acceptor/protocols/nats/nats_trace.h"
 
@@ -21,6 +22,7 @@ struct leg {
     const struct connection *requestor; /* the same, or a leaf node or hub that sent it */
     const struct nats_share *by, *imports[NATS_MAX_IMPORTED];
     uint32_t account;
+    uint32_t from;        /* the server, leaf node or hub that sent the message; 0: it was published here */
     uint16_t count, next; /* how many imports there are, and the next to be done */
     uint32_t measured;    /* the request's measurement; 0: none */
     bool answers;         /* may be an answer that another account waits for */
@@ -59,14 +61,23 @@ static bool has_come_by(const struct nats_journey *journey, uint32_t depth, cons
     return false;
 }
 
+static bool is_from_server(const struct leg *leg) {
+    return leg->from != 0 && !nats_is_leaf(leg->from);
+}
+
 /* Delivers a leg's message in its account. */
 static void arrive(struct acceptor *a, struct nats_server *server, struct leg *leg, bool is_last) {
+    bool is_stream = leg->by != NULL && nats_share_is_stream(leg->by);
     leg->next = leg->count = 0;
-    leg->any = nats_deliver_in(a, server, leg->account, NULL, leg->asker, &leg->message, &leg->answers);
-    if (is_last)
+    if (is_stream)
+        leg->any = nats_deliver_imported(a, server, leg->account, leg->by, is_from_server(leg), leg->asker,
+                                         &leg->message, &leg->answers);
+    else
+        leg->any = nats_deliver_in(a, server, leg->account, NULL, leg->asker, &leg->message, &leg->answers);
+    if (is_last || is_stream)
         leg->answers = false;
     else
-        leg->count = nats_imports_of(server, leg->account, leg->message.subject, leg->imports);
+        leg->count = nats_imports_of(server, leg->account, leg->message.subject, false, leg->imports);
 }
 
 /* Takes an answer to the account that waits for it; false when none does. */
@@ -75,6 +86,7 @@ static bool begin_answer(struct acceptor *a, struct nats_server *server, struct 
     to->by = NULL;
     to->asker = NULL;
     to->requestor = NULL;
+    to->from = 0;
     to->measured = 0;
     to->message = from->message;
     to->message.joined = false;
@@ -94,6 +106,7 @@ static bool begin_import(struct acceptor *a, struct nats_server *server, uint32_
     to->asker = from->asker;
     to->requestor = from->requestor;
     to->account = nats_share_account(share);
+    to->from = from->from;
     to->message = from->message;
     to->message.joined = false;
     const struct nats_asker asker = {from->requestor, depth > 0 ? from->account : 0};
@@ -138,11 +151,12 @@ static bool follow(struct acceptor *a, struct nats_server *server, struct nats_t
 static bool arrived(struct nats_server *server, struct nats_trace *trace, bool any) {
     server->trace = trace;
     if (trace != NULL) trace->legs = 0;
+    nats_shadows_arrived(server);
     return any;
 }
 
-bool nats_go_on(struct acceptor *a, struct nats_server *server, uint32_t account, struct connection *asker,
-                const struct nats_message *message, bool answers, bool imports) {
+static bool go_on(struct acceptor *a, struct nats_server *server, uint32_t account, uint32_t from,
+                  struct connection *asker, const struct nats_message *message, bool answers, bool imports) {
     struct nats_journey *journey = server->journey;
     struct leg *first = &journey->legs[0];
     struct nats_trace *trace = server->trace;
@@ -153,11 +167,13 @@ bool nats_go_on(struct acceptor *a, struct nats_server *server, uint32_t account
     first->requestor = asker;
     first->by = NULL;
     first->account = account;
+    first->from = from;
     first->answers = answers;
     first->untraced = first->any = false;
     first->measured = 0;
     first->next = 0;
-    first->count = imports ? nats_imports_of(server, account, message->subject, first->imports) : 0;
+    first->count =
+        imports ? nats_imports_of(server, account, message->subject, is_from_server(first), first->imports) : 0;
     journey->copies = 0;
     for (uint32_t depth = 0;;) {
         struct leg *leg = &journey->legs[depth];
@@ -176,10 +192,20 @@ bool nats_go_on(struct acceptor *a, struct nats_server *server, uint32_t account
             if (next->measured != 0) nats_latency_unavailable(a, server, next->message.reply);
             continue;
         }
-        bool is_last = depth + 2 == NATS_MAX_CHAIN || (next->by != NULL && nats_share_is_stream(next->by));
-        arrive(a, server, next, is_last);
+        arrive(a, server, next, depth + 2 == NATS_MAX_CHAIN);
         depth++;
     }
+}
+
+bool nats_go_on(struct acceptor *a, struct nats_server *server, uint32_t account, struct connection *asker,
+                const struct nats_message *message, bool answers, bool imports) {
+    return go_on(a, server, account, 0, asker, message, answers, imports);
+}
+
+void nats_go_on_routed(struct acceptor *a, struct nats_server *server, uint32_t account, uint32_t from,
+                       const struct nats_message *message, bool answers, bool imports) {
+    struct connection *asker = nats_is_leaf(from) ? nats_link_of(server, from)->connection : NULL;
+    go_on(a, server, account, from, asker, message, answers, imports);
 }
 
 /* --- where it begins ---------------------------------------------------------------------------------------------- */
@@ -209,8 +235,7 @@ size_t nats_deliver_here(struct acceptor *a, struct nats_server *server, uint32_
 
 void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_t account, uint32_t from, bool kept,
                          const struct nats_message *message, const struct text *groups, size_t count) {
-    bool is_leaf = nats_is_leaf(from), answers, imports = is_leaf && server->accounts[account].shares != NULL;
+    bool answers, imports = server->accounts[account].shares != NULL;
     nats_deliver_from_route(a, server, account, from, kept, message, groups, count, &answers);
-    struct connection *asker = is_leaf ? nats_link_of(server, from)->connection : NULL;
-    if (answers || imports) nats_go_on(a, server, account, asker, message, answers, imports);
+    if (answers || imports) nats_go_on_routed(a, server, account, from, message, answers, imports);
 }

@@ -12,6 +12,7 @@
 #include "acceptor/protocols/nats/nats_account.h"
 #include "acceptor/protocols/nats/nats_interest.h"
 #include "acceptor/protocols/nats/nats_route.h"
+#include "acceptor/protocols/nats/nats_shadows.h"
 #include "acceptor/protocols/nats/nats_subscription.h"
 
 enum { FORGOTTEN_AT_ONCE = 2048 };
@@ -55,6 +56,7 @@ bool nats_may_hear(struct acceptor *a, struct nats_server *server) {
 static void forget_some(struct acceptor *a, struct nats_server *server, size_t left) {
     for (struct nats_remote *r; (r = server->left.first) != NULL && left > 0; left--) {
         nats_tell_routes_of(a, server, r, 0);
+        nats_shadows_hear(a, server, r, 0);
         nats_drop_remote(a, server, r);
     }
 }

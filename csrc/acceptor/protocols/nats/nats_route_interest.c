@@ -9,6 +9,7 @@
 #include "acceptor/protocols/nats/nats_account.h"
 #include "acceptor/protocols/nats/nats_interest.h"
 #include "acceptor/protocols/nats/nats_route.h"
+#include "acceptor/protocols/nats/nats_shadows.h"
 #include "acceptor/protocols/nats/nats_shares.h"
 #include "base/subject_groups.h"
 
@@ -139,6 +140,19 @@ static struct weights weigh_others(struct nats_server *server, const struct nats
     return w;
 }
 
+uint64_t nats_weight_near(struct nats_server *server, uint32_t number, struct text subject, struct text queue,
+                          const struct nats_remote *except) {
+    const struct nats_account *account = &server->accounts[number];
+    return weight_here(account, subject, queue) + nats_weight_beside(server, number, subject, queue, except);
+}
+
+uint64_t nats_weight_beside(struct nats_server *server, uint32_t number, struct text subject, struct text queue,
+                            const struct nats_remote *except) {
+    if (server->accounts[number].remote == NULL) return 0;
+    struct weights w = weigh_others(server, &server->accounts[number], subject, queue, except);
+    return w.acceptors + w.leaves;
+}
+
 /* --- telling ------------------------------------------------------------------------------------------------------ */
 
 /* Interest that has changed. */
@@ -149,6 +163,7 @@ struct interest_change {
     struct text subject, queue;
     uint64_t weight;  /* the new weight of the one whose interest has changed */
     uint64_t here;    /* of clients and bindings here, unless theirs has changed */
+    uint64_t shadows; /* of accounts that import its streams, for servers; 0 if theirs has changed */
     uint32_t by;      /* whose has changed: enum nats_kind; 0: of this acceptor */
     uint32_t origin;  /* cluster of that leaf node or hub, here or elsewhere; 0: none */
     struct weights w; /* of all others */
@@ -173,7 +188,7 @@ static void tell_server(const struct interest_change *k, struct connection *c) {
         return;
     }
     bool are_apart = (route_of(c)->flags & ROUTE_ORIGINS) != 0;
-    tell_one(k, c, 0, k->here + k->w.acceptors + (are_apart ? k->w.nameless : k->w.leaves));
+    tell_one(k, c, 0, k->here + k->shadows + k->w.acceptors + (are_apart ? k->w.nameless : k->w.leaves));
 }
 
 static bool is_by_others(const struct interest_change *k) {
@@ -210,6 +225,7 @@ static void tell_leaves(const struct interest_change *k) {
 /* Tells servers and leaf nodes. It counts towards the turn like messages, as there may be very many leaf nodes. */
 static void tell_both(struct interest_change *k, const struct nats_remote *except) {
     k->a->handed += k->server->route_count;
+    k->shadows = nats_shadows_weight(k->server->accounts[k->account].shadows, k->subject, k->queue);
     k->w = weigh_others(k->server, &k->server->accounts[k->account], k->subject, k->queue, except);
     tell_servers(k);
     tell_leaves(k);
@@ -221,6 +237,16 @@ void nats_tell_routes(struct acceptor *a, struct nats_server *server, uint32_t a
     k.weight = weight;
     k.here = weight_kept(server, account, subject, queue);
     tell_both(&k, NULL);
+}
+
+void nats_tell_servers(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject,
+                       struct text queue, uint64_t weight) {
+    struct interest_change k = {.a = a, .server = server, .account = account, .subject = subject, .queue = queue};
+    a->handed += server->route_count;
+    k.weight = weight;
+    k.here = weight_here(&server->accounts[account], subject, queue) + weight_kept(server, account, subject, queue);
+    k.w = weigh_others(server, &server->accounts[account], subject, queue, NULL);
+    tell_servers(&k);
 }
 
 void nats_tell_routes_of(struct acceptor *a, struct nats_server *server, const struct nats_remote *r, uint32_t weight) {
@@ -292,7 +318,7 @@ struct nats_telling {
     struct nats_server *server;
     struct connection *c;
     uint32_t account, end;
-    enum { OF_CLIENTS_HERE, OF_OTHERS, OF_BINDINGS, OF_IMPORTS, OF_MAPPINGS, OF_NOBODY } what;
+    enum { OF_CLIENTS_HERE, OF_OTHERS, OF_SHADOWS, OF_BINDINGS, OF_IMPORTS, OF_MAPPINGS, OF_NOBODY } what;
     struct subjects_cursor cursor;
     size_t left;                           /* patterns that may be looked at in this turn */
     bool changes;                          /* permissions have changed: tells only differences */
@@ -351,10 +377,12 @@ static void tell(struct nats_telling *t, struct text subject, struct text queue)
     uint64_t here = weight_here(account, subject, queue);
     uint64_t there = weight_there(t->server, account, subject, queue, t->c);
     uint64_t kept = weight_kept(t->server, t->account, subject, queue);
+    uint64_t shadows = is_to_leaf(t->c) ? 0 : nats_shadows_weight(account->shadows, subject, queue);
     if (t->what != OF_CLIENTS_HERE && here > 0) return;
-    if (t->what >= OF_BINDINGS && there > 0) return;
+    if (t->what >= OF_SHADOWS && there > 0) return;
+    if (t->what >= OF_BINDINGS && shadows > 0) return;
     if (t->what >= OF_IMPORTS && kept > 0) return;
-    uint64_t weight = here + there + kept;
+    uint64_t weight = here + there + shadows + kept;
     if (is_to_leaf(t->c)) weight += weight_shared(account, subject, queue);
     say(t, (struct nats_interest){t->account, 0, subject, queue, weight});
 }
@@ -386,6 +414,7 @@ static struct subjects *subjects_told(const struct nats_telling *t) {
     case OF_CLIENTS_HERE: return account->subjects;
     case OF_OTHERS:
         return t->a->mesh_there != 0 || t->server->leaf_interest > 0 || is_to_leaf(t->c) ? account->remote : NULL;
+    case OF_SHADOWS: return is_to_leaf(t->c) || account->shadows == NULL ? NULL : account->shadows->subjects;
     case OF_BINDINGS: return t->account == NATS_GLOBAL_ACCOUNT ? t->server->bound.subjects : NULL;
     case OF_IMPORTS: return is_to_leaf(t->c) ? nats_shares_imports(account->shares) : NULL;
     case OF_MAPPINGS: return is_to_leaf(t->c) ? nats_shares_mappings(account->shares) : NULL;

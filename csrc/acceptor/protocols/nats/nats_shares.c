@@ -7,6 +7,7 @@
 #include "acceptor/protocols/nats/nats_deliver.h"
 #include "acceptor/protocols/nats/nats_latency.h"
 #include "acceptor/protocols/nats/nats_route.h"
+#include "acceptor/protocols/nats/nats_shadows.h"
 #include "acceptor/protocols/nats/nats_transform.h"
 #include "base/decimal.h"
 
@@ -266,7 +267,7 @@ bool nats_share_apply(struct acceptor *a, struct nats_server *server, uint32_t a
     return true;
 }
 
-uint16_t nats_imports_of(struct nats_server *server, uint32_t account, struct text subject,
+uint16_t nats_imports_of(struct nats_server *server, uint32_t account, struct text subject, bool only_streams,
                          const struct nats_share **imports) {
     const struct nats_shares *shares = server->accounts[account].shares;
     struct subject_pattern *const *patterns;
@@ -276,9 +277,27 @@ uint16_t nats_imports_of(struct nats_server *server, uint32_t account, struct te
     for (size_t i = 0; i < count; i++) {
         struct subject_entry **items = subject_entries_items(&patterns[i]->alone);
         for (uint32_t n = 0; n < patterns[i]->alone.count && found < NATS_MAX_IMPORTED; n++)
-            imports[found++] = share_of(items[n]);
+            if (!only_streams || nats_share_is_stream(share_of(items[n]))) imports[found++] = share_of(items[n]);
     }
     return found;
+}
+
+const struct nats_share *nats_shares_first(const struct nats_shares *shares) {
+    return shares != NULL ? shares->first : NULL;
+}
+
+const struct nats_share *nats_share_next(const struct nats_share *share) {
+    return share->next;
+}
+
+const struct nats_share *nats_share_stream(const struct nats_share *share) {
+    while (share != NULL && share->kind != 't') share = share->next;
+    return share;
+}
+
+struct nats_stream nats_stream_of(const struct nats_share *s) {
+    struct text pattern = {(const uint8_t *)s->entry.pattern->text, s->entry.pattern->bytes};
+    return (struct nats_stream){.share = s, .to = s->destinations->to, .pattern = pattern, .importer = s->account};
 }
 
 uint32_t nats_share_account(const struct nats_share *share) {

@@ -9,8 +9,9 @@
  *              LATENCY: "-", or "PERCENT SUBJECT": so many requests are measured, the results go there
  *   TRACED: traces of messages go on in the other account
  *
- * PIECES are those of nats_transform.h. All shares of an account are replaced together. Messages go from account to
- * account only at the acceptor where they were published; the copies are ordinary messages of their accounts.
+ * PIECES are those of nats_transform.h. All shares of an account are replaced together. A request goes to a service's
+ * account at the acceptor where it was published, and is an ordinary message there. A message of a stream is imported by
+ * each server of a cluster for its own clients and leaf nodes: where it was published, and where it comes over a route.
  */
 #ifndef MQ_NATS_SHARES_H
 #define MQ_NATS_SHARES_H
@@ -79,8 +80,15 @@ static inline struct subjects *nats_shares_mappings(const struct nats_shares *sh
 /* Returns what a subject is mapped to, or the subject itself. `room` has NATS_MAX_CONTROL_LINE bytes. */
 struct text nats_map(struct nats_server *server, const struct nats_shares *shares, struct text subject, uint8_t *room);
 /* Finds the imports of an account's subject. Returns how many, at most NATS_MAX_IMPORTED. */
-uint16_t nats_imports_of(struct nats_server *server, uint32_t account, struct text subject,
+uint16_t nats_imports_of(struct nats_server *server, uint32_t account, struct text subject, bool only_streams,
                          const struct nats_share **imports);
+/* Shares, one after the other; NULL: none any more. */
+const struct nats_share *nats_shares_first(const struct nats_shares *shares);
+const struct nats_share *nats_share_next(const struct nats_share *share);
+/* The first stream from this share on; NULL: none. `share` may be NULL. */
+const struct nats_share *nats_share_stream(const struct nats_share *share);
+/* What is known of a stream by its share. */
+struct nats_stream nats_stream_of(const struct nats_share *share);
 /* The account that a share leads to; and whether it is a stream, which goes no further. */
 uint32_t nats_share_account(const struct nats_share *share);
 bool nats_share_is_stream(const struct nats_share *share);
@@ -103,6 +111,9 @@ void nats_journey_close(struct nats_server *server);
  * NULL: none. False if nobody there got it. */
 bool nats_go_on(struct acceptor *a, struct nats_server *server, uint32_t account, struct connection *asker,
                 const struct nats_message *message, bool answers, bool imports);
+/* The same for a message that came over a route, from `from`: of a server's only streams are imported. */
+void nats_go_on_routed(struct acceptor *a, struct nats_server *server, uint32_t account, uint32_t from,
+                       const struct nats_message *message, bool answers, bool imports);
 
 /* --- nats_answers.c ----------------------------------------------------------------------------------------------- */
 
@@ -162,5 +173,12 @@ size_t nats_deliver_from_acceptor(struct acceptor *a, struct nats_server *server
 void nats_deliver_from_route(struct acceptor *a, struct nats_server *server, uint32_t account, uint32_t from, bool kept,
                              const struct nats_message *message, const struct text *groups, size_t count,
                              bool *answers);
+
+/* Delivers a message that `account` imports as a stream: to all here who want it, and to leaf nodes, but to no server,
+ * since each imports for itself. Groups get it as they were awarded to the import (nats_shadows.h). `from_server`: it
+ * came over a route, so that it does not go to hubs either. False if nobody got it. */
+bool nats_deliver_imported(struct acceptor *a, struct nats_server *server, uint32_t account,
+                           const struct nats_share *import, bool from_server, struct connection *asker,
+                           const struct nats_message *message, bool *answers);
 
 #endif

@@ -9,6 +9,8 @@
 #include "acceptor/protocols/nats/nats_interest.h"
 #include "acceptor/protocols/nats/nats_latency.h"
 #include "acceptor/protocols/nats/nats_logged.h"
+#include "acceptor/protocols/nats/nats_route.h"
+#include "acceptor/protocols/nats/nats_shadows.h"
 #include "base/linear_hashing.h"
 #include "base/map.h"
 #include "base/subject_groups.h"
@@ -74,12 +76,22 @@ static uint32_t members_of(const struct nats_subscription *s) {
     return s->entry.group != NULL ? s->entry.group->entries.count : s->entry.pattern->alone.count;
 }
 
+/* Whether anybody is told what clients here want in the account: others, or accounts whose streams it imports. */
+static bool has_listeners(const struct acceptor *a, const struct connection *c) {
+    return nats_has_others(a, nats_server_of(a, c)) || nats_account_of(a, c)->importing != NULL;
+}
+
 static void tell(struct acceptor *a, const struct nats_subscription *s, uint32_t weight) {
     const struct subject_pattern *p = s->entry.pattern;
     const struct subject_group *g = s->entry.group;
+    struct nats_server *server = nats_server_of(a, s->connection);
+    uint32_t account = nats_of(s->connection)->account;
     struct text subject = {(const uint8_t *)p->text, p->bytes}, queue = {0};
     if (g != NULL) queue = (struct text){(const uint8_t *)g->name->text, g->name->bytes};
-    nats_tell(a, nats_server_of(a, s->connection), nats_of(s->connection)->account, subject, queue, weight);
+    if (nats_has_others(a, server)) nats_tell(a, server, account, subject, queue, weight);
+    if (server->accounts[account].importing == NULL) return;
+    uint64_t others = nats_weight_beside(server, account, subject, queue, NULL);
+    nats_shadows_look(a, server, account, subject, queue, others + weight);
 }
 
 /* Queue "_sys_" is reserved, as in nats-server. */
@@ -151,7 +163,7 @@ enum nats_subscribed nats_subscribe(struct acceptor *a, struct connection *c, st
     account->inserts++;
     server->subscriptions++;
     codec_count_add(a, c, NATS_SUBSCRIPTIONS, 1);
-    if (nats_has_others(a, server)) {
+    if (has_listeners(a, c)) {
         if (s->entry.group != NULL || first) tell(a, s, members_of(s));
         n->told = server->told;
     }
@@ -161,7 +173,7 @@ enum nats_subscribed nats_subscribe(struct acceptor *a, struct connection *c, st
 /* Removes a subscription from the subjects. Others are told before its pattern is removed. */
 static void withdraw(struct acceptor *a, struct nats_subscription *s) {
     struct connection *c = s->connection;
-    if (nats_has_others(a, nats_server_of(a, c))) {
+    if (has_listeners(a, c)) {
         uint32_t left = members_of(s) - 1;
         if (s->entry.group != NULL || left == 0) tell(a, s, left);
         nats_of(c)->told = nats_server_of(a, c)->told;

@@ -211,3 +211,57 @@ size_t nats_transform_apply(const struct nats_transform *t, struct text subject,
     }
     return s.full ? 0 : s.bytes;
 }
+
+/* --- the other way round ------------------------------------------------------------------------------------------ */
+
+/* What stands for a wildcard of the pattern, by its token. */
+struct bound {
+    uint32_t number;
+    struct text text;
+};
+
+static bool is_token(struct text token, char c) {
+    return token.bytes == 1 && token.at[0] == (uint8_t)c;
+}
+
+/* Finds what stands for the pattern's wildcards. Returns for how many something does, or -1 if no subject fits. */
+static int32_t bind(const struct nats_transform *t, struct text wanted, struct bound *bound) {
+    const uint8_t *at = wanted.at, *end = wanted.at + wanted.bytes;
+    int32_t count = 0;
+    for (uint32_t i = 0; i < t->count; i++) {
+        const struct piece *p = &t->pieces[i];
+        if (at > end) return -1;
+        struct text rest = {at, (size_t)(end - at)}, token = token_of(rest, 0, false);
+        struct text said = {t->text + p->text_at, p->text_bytes};
+        if (is_token(token, '>')) return count;
+        if (p->kind == '>') {
+            bound[count++] = (struct bound){p->numbers[0], rest};
+            return count;
+        }
+        bool is_any = is_token(token, '*');
+        if (p->kind == 'w' && !is_any) bound[count++] = (struct bound){p->numbers[0], token};
+        bool fits = p->kind == 'w' || is_any ||
+                    (p->kind == '=' && said.bytes == token.bytes && memcmp(said.at, token.at, said.bytes) == 0);
+        if (!fits) return -1;
+        at = token.at + token.bytes + 1;
+    }
+    return at > end ? count : -1;
+}
+
+size_t nats_transform_back(const struct nats_transform *t, struct text pattern, struct text wanted, uint8_t *out,
+                           size_t limit) {
+    struct bound bound[MAX_PIECES];
+    struct sink s = {out, 0, limit, false};
+    int32_t count = bind(t, wanted, bound);
+    const uint8_t *at = pattern.at, *end = pattern.at + pattern.bytes;
+    for (uint32_t number = 0; count >= 0 && at <= end; number++) {
+        struct text token = token_of((struct text){at, (size_t)(end - at)}, 0, false);
+        at = token.at + token.bytes + 1;
+        bool is_wildcard = is_token(token, '*') || is_token(token, '>');
+        for (int32_t i = 0; is_wildcard && i < count; i++)
+            if (bound[i].number == number) token = bound[i].text;
+        if (number > 0) put_dot(&s);
+        put(&s, token.at, token.bytes);
+    }
+    return s.full ? 0 : s.bytes;
+}

@@ -1,0 +1,81 @@
+/* Shadows: what accounts that import an account's streams want of it, each pattern of theirs as the pattern of this
+ * account that it comes from. Servers of the cluster are told of shadows as of what clients of this account want, since
+ * a message of a stream crosses a route once, in the account that exports it, and is imported by each server for its
+ * own clients and leaf nodes. And a queue group is one, whichever of these accounts its members are in: for a message
+ * of this account a member is chosen among all of them, and if it is one of an importing account, the group is awarded
+ * to the import.
+ */
+#ifndef MQ_NATS_SHADOWS_H
+#define MQ_NATS_SHADOWS_H
+
+#include "acceptor/protocols/nats/nats_account.h"
+#include "base/subject_groups.h"
+
+struct nats_awards;
+struct nats_share;
+struct nats_shadow;
+struct nats_transform;
+
+/* A stream that an account imports from another. */
+struct nats_stream {
+    struct nats_stream *next;           /* of the exporter */
+    struct nats_stream *next_importing; /* of the importer */
+    const struct nats_share *share;
+    const struct nats_transform *to; /* the share's */
+    struct text pattern;             /* in the exporter; the share's */
+    uint32_t exporter, importer;
+};
+
+struct nats_shadows {
+    struct nats_stream *streams;
+    struct subjects *subjects; /* of shadows; NULL: nothing is wanted */
+    struct nats_shadow *first;
+};
+
+/* Must be called before there are shares; false when memory is short. */
+bool nats_shadows_open(struct nats_server *server);
+void nats_shadows_close(struct nats_server *server);
+/* An account's subject is wanted `weight` times from now on, by clients and leaf nodes here; 0: not any more. Makes its
+ * shadows in the accounts whose streams it imports, and tells servers. Aborts when memory is short, as messages would
+ * be missed. */
+void nats_shadows_look(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject,
+                       struct text queue, uint64_t weight);
+/* The same when one of the others wants it so often. */
+void nats_shadows_hear(struct acceptor *a, struct nats_server *server, const struct nats_remote *r, uint32_t weight);
+/* Makes the shadows of a stream. Nobody is told. */
+void nats_shadows_make(struct nats_server *server, const struct nats_stream *stream);
+/* Tells servers what differs between an account's shadows of before and now. */
+void nats_shadows_tell(struct acceptor *a, struct nats_server *server, uint32_t account,
+                       const struct nats_shadows *before);
+/* Frees those of an account, with its streams. NULL: there are none. */
+void nats_shadows_free(struct nats_server *server, struct nats_shadows *shadows);
+
+/* How often importing accounts want a pattern of an account. */
+static inline uint64_t nats_shadows_weight(const struct nats_shadows *shadows, struct text subject, struct text queue) {
+    struct subject_pattern *p = NULL;
+    if (shadows != NULL && shadows->subjects != NULL) p = subjects_find(shadows->subjects, subject.at, subject.bytes);
+    if (p == NULL) return 0;
+    if (queue.bytes == 0) return p->alone.count;
+    struct subject_group *g = subject_group_find(subjects_groups(shadows->subjects), p, queue.at, queue.bytes);
+    return g != NULL ? g->weight : 0;
+}
+
+/* The patterns that match among an account's shadows, and their groups; 0 if none of them has a group. */
+struct subject_groups *nats_shadows_groups(const struct nats_account *account);
+size_t nats_shadows_match(struct nats_server *server, const struct nats_account *account, struct text subject,
+                          struct subject_pattern *const **patterns);
+/* Awards the group to a random one of the imports that have members of it, in proportion. `name`: as gathered. */
+void nats_shadows_award(struct nats_server *server, const struct subject_name *name);
+/* Takes the groups that were awarded to an import. Returns how many; the names hold until the next call. */
+size_t nats_shadows_awarded(struct nats_server *server, const struct nats_share *share, const struct text **names);
+/* Room for so many names of groups; NULL when memory is short. */
+struct text *nats_shadows_names(struct nats_server *server, size_t count);
+/* The journey of a message is over: what was awarded and not taken is nobody's. */
+void nats_shadows_arrived(struct nats_server *server);
+
+/* --- nats_streams.c ----------------------------------------------------------------------------------------------- */
+
+/* Makes an account's streams and shadows anew, after its shares were replaced, and tells servers what differs. */
+void nats_streams_make(struct acceptor *a, struct nats_server *server, uint32_t account);
+
+#endif
