@@ -23,6 +23,7 @@ from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.http_server import Request
 from mq_shards.gateway.metrics_topics import Shown, choose, families, look_at_ages
 from mq_shards.gateway.processes import processes
+from mq_shards.gateway.shared import Shared
 from mq_shards.gateway.workers import WorkersError
 
 if TYPE_CHECKING:
@@ -82,12 +83,17 @@ class Metrics:
         self._refused = refused
         self._ages_from: dict[int, tuple[str, ...]] = {}  # by worker: the name to begin with, see ages.py
         self._one_at_a_time = asyncio.Lock()  # a scrape costs time for each name
+        self._shared: Shared[Answer] = Shared()
 
     async def answer(self, request: Request, fields: dict[str, str]) -> Answer:
         return await self.scrape()
 
     async def scrape(self, more: More | None = None) -> Answer:
-        """Makes the answer. `more`: makes further figures of the topics, under a protocol's own names."""
+        """Makes the answer, one for all who ask for the same meanwhile. `more`: makes further figures of the topics,
+        under a protocol's own names."""
+        return await self._shared.get(more, lambda: self._scrape(more))
+
+    async def _scrape(self, more: More | None) -> Answer:
         async with self._one_at_a_time:
             topics = await self.topics()
             beside = await more(topics) if more is not None and topics is not None else []

@@ -6,7 +6,6 @@ acceptors.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from heapq import nlargest
 from typing import Final
@@ -21,6 +20,7 @@ from mq_shards.gateway.pulsar.core import in_text
 from mq_shards.gateway.pulsar.refusals import RefusedError, unavailable
 from mq_shards.gateway.pulsar.requests import Call, Routes, json_of
 from mq_shards.gateway.pulsar.stats import Stats
+from mq_shards.gateway.shared import Shared
 
 # The names that figures have here, by those that they have in a topic's own stats.
 _TOPIC: Final = {
@@ -47,25 +47,27 @@ class HttpBrokerStats:
         self._stats = stats
         self._all = topics
         self._most_topics = most_topics
-        self._one_at_a_time = asyncio.Lock()
+        self._shared: Shared[Answer] = Shared()
         self.routes: Routes = {"/admin/v2/broker-stats/topics": {"GET": self._topics}}
 
     async def _topics(self, _: Call) -> Answer:
+        return await self._shared.get(None, self._all_topics)
+
+    async def _all_topics(self) -> Answer:
         found: dict[str, dict[str, dict[str, Json]]] = {}
-        async with self._one_at_a_time:
-            topics = await self._all()
-            if topics is None:
-                raise unavailable("a worker does not answer")
-            shown = nlargest(self._most_topics, map(in_text, topics), key=order_of)
-            names = [name for topic in shown if (name := topic_of_core(topic.name)) is not None]
-            connected = await self._stats.clients(names)
-            for name in names:
-                try:
-                    stats = await self._stats.topic(name, connected=connected[str(name)])
-                except RefusedError:  # it has gone meanwhile
-                    continue
-                of = found.setdefault(name.namespace, {}).setdefault(bundle_of(str(name)), {})
-                of.setdefault(name.domain, {})[str(name)] = _short(stats)
+        topics = await self._all()
+        if topics is None:
+            raise unavailable("a worker does not answer")
+        shown = nlargest(self._most_topics, map(in_text, topics), key=order_of)
+        names = [name for topic in shown if (name := topic_of_core(topic.name)) is not None]
+        connected = await self._stats.clients(names)
+        for name in names:
+            try:
+                stats = await self._stats.topic(name, connected=connected[str(name)])
+            except RefusedError:  # it has gone meanwhile
+                continue
+            of = found.setdefault(name.namespace, {}).setdefault(bundle_of(str(name)), {})
+            of.setdefault(name.domain, {})[str(name)] = _short(stats)
         return json_of(found)
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import http.client
 import json
 import urllib.request
 from typing import Any
 
-from tests.pulsar.servers import PulsarServer
+from mq_shards.gateway.shared import Shared
+
+from tests.pulsar.servers import PulsarServer, stopped
 from tests.pulsar.wire import Wire, entry_of, metadata
 from tests.servers import wait_until
 
@@ -48,6 +52,51 @@ def test_metrics_have_a_real_brokers_names_with_what_is_so(server: PulsarServer,
             return scraped()[f"pulsar_rate_in{mine}"] > 0
 
         wait_until(is_counted, "there is a rate")
+
+
+def test_who_scrapes_at_the_same_time_gets_the_same_answer(server: PulsarServer, wire: Wire, topic: str) -> None:
+    """Eight scrapers cost what one costs. The figures of processes are others in each answer that is made."""
+    wire.subscribe(topic)
+    with urllib.request.urlopen(f"http://{server.http}/metrics/", timeout=60) as answer:  # what it needs is loaded
+        assert topic in answer.read().decode()
+    connections = [http.client.HTTPConnection(server.http, timeout=60) for _ in range(8)]
+    with stopped(server.pid_of("mq-gateway")):
+        for connection in connections:
+            connection.request("GET", "/metrics/")
+    answers = {connection.getresponse().read() for connection in connections}
+    for connection in connections:
+        connection.close()
+    assert len(answers) <= 2
+
+
+def test_what_is_shared_is_done_once_for_all_who_ask_meanwhile_and_anew_for_the_next() -> None:
+    async def test() -> None:
+        shared: Shared[int] = Shared()
+        begun: list[int] = []
+        goes_on = asyncio.Event()
+
+        async def make() -> int:
+            begun.append(len(begun))
+            await goes_on.wait()
+            if len(begun) == 3:
+                raise ValueError
+            return len(begun)
+
+        def ask(what: object = None) -> asyncio.Task[int]:
+            return asyncio.create_task(shared.get(what, make))
+
+        leaves, stays, other = ask(), ask(), ask("other")
+        await asyncio.sleep(0)
+        leaves.cancel()
+        await asyncio.sleep(0)
+        goes_on.set()
+        assert await stays == 2 and await other == 2 and begun == [0, 1], "it goes on for who stays"
+        failing = [ask(), ask()]
+        found = await asyncio.gather(*failing, return_exceptions=True)
+        assert [type(one) for one in found] == [ValueError] * 2 and begun == [0, 1, 2]
+        assert await ask() == 4
+
+    asyncio.run(test())
 
 
 def test_stats_are_true(server: PulsarServer, topic: str) -> None:
