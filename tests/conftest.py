@@ -8,8 +8,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-from hypothesis import HealthCheck, Phase, settings
+# Neither a broker, which is several Python processes, nor the next pytest is to compile all modules again. Before
+# anything else is loaded: pytest reads hypothesis for its asserts, which takes it more than a second of processor.
+BYTECODE = str(Path(__file__).resolve().parent.parent / "build" / "bytecode")
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = BYTECODE
+sys.dont_write_bytecode = False
+
+import pytest  # noqa: E402
+from hypothesis import HealthCheck, Phase, settings  # noqa: E402
 
 # A run of all tests takes a known time and says the same each time, whatever else the machine does: an example may take
 # long. For a search, with other examples each time and the failures made small: HYPOTHESIS_PROFILE=default
@@ -20,12 +27,6 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "bounded"))
 
 gc.disable()  # until the tests are collected: see below
-
-# Neither a broker, which is several Python processes, nor the next pytest is to compile all modules again.
-BYTECODE = str(Path(__file__).resolve().parent.parent / "build" / "bytecode")
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = BYTECODE
-sys.dont_write_bytecode = False
 
 pytest.register_assert_rewrite("tests.beanstalk.replies", "tests.beanstalk.wire", "tests.model.scripts")
 
