@@ -240,7 +240,7 @@ ALL = tuple(scenarios.SCENARIOS)
 @pytest.mark.parametrize("only", [pytest.param(FEW, id="few"), pytest.param(ALL, id="all", marks=pytest.mark.long)])
 def test_a_short_benchmark_has_figures_of_every_load(tmp_path: Path, only: tuple[str, ...]) -> None:
     path = tmp_path / "report.json"
-    command = [sys.executable, "-m", "perf.bench", "--protocol", "nsq", "--quick", "--seconds", "0.2"]
+    command = [sys.executable, "-m", "perf.bench", "--protocol", "nsq", "--quick", "--seconds", "0.1"]
     command += [word for name in only for word in ("--only", name)]
     done = subprocess.run(
         [*command, "--json", str(path), "--dir", str(tmp_path)],
