@@ -230,13 +230,11 @@ class Broker:
 
 def process_tree(root: int) -> list[int]:
     """Returns `root` and all processes that descend from it, parents first."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and (parent := _parent(entry)) is not None:
-            children.setdefault(parent, []).append(int(entry.name))
     tree = [root]
     for pid in tree:
-        tree += sorted(children.get(pid, ()))
+        with contextlib.suppress(OSError):  # it has ended
+            for thread in Path(f"/proc/{pid}/task").iterdir():
+                tree += sorted(map(int, (thread / "children").read_text().split()))
     return tree
 
 
@@ -275,13 +273,6 @@ def _shared_memory(pid: int) -> dict[tuple[int, int], int]:
             continue  # the file was closed meanwhile
     return found
 
-
-def _parent(entry: Path) -> int | None:
-    try:
-        # The name, in parentheses, may contain anything; the parent is the second field after it.
-        return int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return None
 
 
 def connect(port: int, timeout_s: float) -> socket.socket:

@@ -132,10 +132,10 @@ def check(
     heard = dict[int, list[bytes]]()
     for sid, _, payload in MESSAGE.findall(listener.hear()):
         heard.setdefault(int(sid), []).append(payload)
-    for sid, payloads in heard.items():
+    for payloads in {tuple(payloads) for payloads in heard.values()}:  # most have the same
         for publisher in b"012":
             own = [p for p in payloads if p[0] == publisher]
-            assert own == sorted(set(own)), (at, sid)
+            assert own == sorted(set(own)), (at, payloads)
     for sid in range(each):
         payloads = heard.get(sid, [])
         if sid in limited and sid not in gone:

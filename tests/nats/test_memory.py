@@ -113,4 +113,4 @@ def test_memory_of_subscriptions_that_are_gone_goes_back(closes: bool) -> None:
         else:
             wire.send(b"".join(b"UNSUB %d\r\n" % n for n in numbers))
             wire.barrier()
-        wait_until(lambda: broker.memory().held - before < 30 * many, "the memory is back")
+        wait_until(lambda: broker.memory().held - before < 30 * many, "the memory is back", pause=0.03)

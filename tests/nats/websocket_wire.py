@@ -45,7 +45,8 @@ def frame(opcode: int, payload: bytes = b"", *, first: int = FINAL, mask: bytes 
         head += struct.pack(">BQ", bit | 127, count)
     if mask is None:
         return head + payload
-    return head + mask + bytes(byte ^ mask[at % 4] for at, byte in enumerate(payload))
+    over = mask * (len(payload) // 4 + 1)
+    return head + mask + (int.from_bytes(payload) ^ int.from_bytes(over[: len(payload)])).to_bytes(len(payload))
 
 
 @dataclass

@@ -54,9 +54,9 @@ class Wire:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.info = b""
         while not self.info.endswith(b"\r\n"):
-            received = self.socket.recv(1)
-            assert received, "closed before INFO"
-            self.info += received
+            line, end, _ = self.socket.recv(1 << 16, socket.MSG_PEEK).partition(b"\n")
+            assert line or end, "closed before INFO"
+            self.info += self.socket.recv(len(line + end))
 
     def send(self, data: bytes) -> None:
         self.asked += data.upper().count(b"PING")
@@ -68,19 +68,26 @@ class Wire:
         if self.heard.closed:
             return
         self.send(b"PING\r\n")
-        while self.pongs() < self.asked and not self.heard.closed:
-            self.receive()
-
-    def pongs(self) -> int:
-        return self.heard.data.count(b"PONG\r\n")
+        came = bytearray(self.heard.data)  # it may be much, in small pieces
+        pongs = came.count(b"PONG\r\n")
+        try:
+            while pongs < self.asked and not self.heard.closed:
+                seen = max(0, len(came) - len(b"PONG\r"))
+                came += self._next()
+                pongs += came.count(b"PONG\r\n", seen)
+        finally:
+            self.heard.data = bytes(came)
 
     def receive(self) -> None:
+        self.heard.data += self._next()
+
+    def _next(self) -> bytes:
         try:
             data = self.socket.recv(1 << 16)
         except ConnectionError:
             data = b""
-        self.heard.data += data
         self.heard.closed |= not data
+        return data
 
     def receive_what_is_there(self) -> None:
         while not self.heard.closed and readable([self.socket], 0):
