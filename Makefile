@@ -78,8 +78,10 @@ $(STREAMS:%=stream-%): stream-%:
 $(STREAMS:%=again-%): again-%:
 	@.venv/bin/python -m pytest -o cache_dir=build/pytest-$* $($*_TESTS) --last-failed
 
+# And with more examples of what is drawn at random.
 test-long: setup spark-classes $(PEERS)
 	@.venv/bin/python -m pytest --long -m long $(ARGS)
+	test -n "$(strip $(ARGS))" || EXAMPLES=200 .venv/bin/python -m pytest tests/acceptor tests/base tests/log tests/model tests/ringbuf
 
 lint: setup spark
 	@.venv/bin/ruff check .

@@ -21,8 +21,8 @@ from hypothesis import HealthCheck, Phase, settings  # noqa: E402
 # A run of all tests takes a known time and says the same each time, whatever else the machine does: an example may take
 # long. For a search, with other examples each time and the failures made small: HYPOTHESIS_PROFILE=default
 settings.register_profile(
-    "bounded", max_examples=50, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate],
-    deadline=None, suppress_health_check=[HealthCheck.too_slow],
+    "bounded", max_examples=int(os.environ.get("EXAMPLES", "30")), derandomize=True, database=None, deadline=None,
+    phases=[Phase.explicit, Phase.generate], suppress_health_check=[HealthCheck.too_slow],
 )  # fmt: skip
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "bounded"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mq_shards.csrc._core import ffi, lib
 
+EXAMPLES = int(os.environ.get("EXAMPLES", "60"))
 TOKENS = st.sampled_from(["a", "b", "cc", "*", ">", "**", ">>", "a*", ""])
 TEXTS = st.lists(TOKENS, min_size=1, max_size=5).map(".".join)
 QUEUES = st.sampled_from(["", "", "q", "r"])
@@ -125,7 +127,7 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=EXAMPLES)
 @given(OPERATIONS)
 def test_a_subject_reaches_all_that_stand_alone_and_one_of_each_group(operations: list[tuple[str, Any, str]]) -> None:
     trie, model = Trie(), dict[int, tuple[str, str]]()
@@ -163,7 +165,7 @@ def test_a_pattern_is_valid_without_empty_tokens_and_with_the_tail_last(text: st
 SUBJECTS = st.lists(st.sampled_from(["a", "b", "cc"]), min_size=1, max_size=4).map(".".join)
 
 
-@settings(max_examples=200)
+@settings(max_examples=EXAMPLES)
 @given(TEXTS.filter(valid), TEXTS.filter(valid), SUBJECTS)
 def test_covering_and_overlapping_agree_with_matching(one: str, other: str, subject: str) -> None:
     covers = lib.subject_covers(one.encode(), len(one), other.encode(), len(other))
@@ -289,7 +291,7 @@ TAIL_STEPS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=EXAMPLES)
 @given(st.integers(0, 12), TAIL_STEPS)
 def test_a_walk_in_pieces_meets_whoever_is_there_from_its_beginning_on(
     first: int, steps: list[tuple[str, int]]

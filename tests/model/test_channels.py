@@ -13,7 +13,7 @@ from tests.model.channels import Broker
 from tests.model.scripts import Command
 from tests.nsq import frames
 
-SCRIPTS = int(os.environ.get("EXAMPLES", "30"))
+SCRIPTS = int(os.environ.get("EXAMPLES", "16"))
 FIRST = int(os.environ.get("SEED", "0"))
 ACTS = 60
 

@@ -18,7 +18,7 @@ from tests.model.scripts import Command, Machine, Session
 from tests.servers import Server, wait_until
 
 QUICK = settings(
-    max_examples=int(os.environ.get("EXAMPLES", "10")),
+    max_examples=int(os.environ.get("EXAMPLES", "6")),
     stateful_step_count=40,
     deadline=None,
     derandomize="EXAMPLES" not in os.environ,

@@ -19,7 +19,7 @@ from tests.shards.test_positions import begin, position, publish, seek
 from tests.shards.test_shard_protocol import ask
 from tests.shards.test_worker import GONE, OK, Answer
 
-EXAMPLES = int(os.environ.get("EXAMPLES", "24"))
+EXAMPLES = int(os.environ.get("EXAMPLES", "14"))
 NAMES = ("a", "b", "r")
 READERS = ("r",)
 STARTS = (lib.START_EARLIEST, lib.START_LATEST, lib.START_SEQ, lib.START_SEQ)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.model.worker_scripts import Play, Script
 
-SCRIPTS = int(os.environ.get("EXAMPLES", "40"))
+SCRIPTS = int(os.environ.get("EXAMPLES", "20"))
 FIRST = int(os.environ.get("SEED", "0"))
 
 

@@ -84,7 +84,7 @@ def test_publishers_wait_until_what_was_published_is_on_its_way_and_those_of_oth
         turn(engines)  # the other acceptor hears of it
     quick, one = Client(engines[0]), Client(engines[0])
     one.say(b"SUB b 1\r\n")
-    count = 150
+    count = 70
     publishers = [Client(engine) for engine in engines]
     for publisher, name in zip(publishers, (b"here", b"over"), strict=True):
         publisher.say(b"".join(b"PUB a 8\r\n%b%04d\r\n" % (name, n) for n in range(count)))

@@ -80,7 +80,7 @@ def test_nothing_is_lost_when_all_processes_are_killed(tmp_path: Path) -> None:
             if seed == 0:
                 ledger.make_channels(server)
             clients = under_load(server, ledger, seed)
-            wait_for_work(ledger, 400, 100)
+            wait_for_work(ledger, 200, 60)
             server.kill()
             for client in clients:
                 client.stop()
@@ -102,7 +102,7 @@ def test_nothing_is_lost_when_one_worker_after_the_other_is_killed(memory: bool,
         ledger.make_channels(server)
         clients = under_load(server, ledger, 7, outages=True)
         for worker in (1, 0):
-            wait_for_work(ledger, 400, 80)
+            wait_for_work(ledger, 200, 60)
             with ledger.lock:
                 ledger.outages += 1
             kill_worker(server, worker)
@@ -110,7 +110,7 @@ def test_nothing_is_lost_when_one_worker_after_the_other_is_killed(memory: bool,
                 publish_until_ok(server, f"after-{n}", b"x")
             with ledger.lock:
                 ledger.outages += 1
-        wait_for_work(ledger, 400, 80)
+        wait_for_work(ledger, 200, 60)
         for client in clients:
             client.stop()
             assert not client.was_cut_off

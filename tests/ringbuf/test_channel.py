@@ -109,8 +109,9 @@ class ChannelModel(RuleBasedStateMachine):
 
 TestChannelModel = ChannelModel.TestCase
 TestChannelModel.settings = settings(
-    max_examples=60, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
-)
+    max_examples=int(os.environ.get("EXAMPLES", "25")), stateful_step_count=60, deadline=None,
+    suppress_health_check=list(HealthCheck),
+)  # fmt: skip
 
 
 # --- Sending and holding back --------------------------------------------------------------------------------------

@@ -134,8 +134,9 @@ class RingModel(RuleBasedStateMachine):
 
 TestRingModel = RingModel.TestCase
 TestRingModel.settings = settings(
-    max_examples=60, stateful_step_count=80, deadline=None, suppress_health_check=list(HealthCheck)
-)
+    max_examples=int(os.environ.get("EXAMPLES", "25")), stateful_step_count=80, deadline=None,
+    suppress_health_check=list(HealthCheck),
+)  # fmt: skip
 
 
 def test_records_of_every_size_at_every_offset_come_through(ring: int) -> None:

@@ -26,7 +26,7 @@ LIMIT = 48 * MIB
 OF_A_KIND = 25
 BLOCKS = 2 * (32 << 10)  # beside the limit, of each connection (docs/limits.md)
 PROCESSES = ("mq-acceptor", "mq-gateway")
-ROUNDS = 20
+ROUNDS = 10
 # What all its processes do for others before one is answered, on the median and at most (when all begin): not how long
 # that takes, on a machine that is busy with other things too.
 BUSY_NS, MOST_BUSY_NS = 20_000_000, 1_000_000_000
