@@ -51,6 +51,7 @@ def test_the_list_is_as_beanstalkds_through_watches_and_ignores(server: Server, 
                 wire.ask(f"delete {job}")
 
 
+@pytest.mark.heavy
 def test_the_longest_list_is_made_in_a_moment(server: Server) -> None:
     tubes = [unique_tube(f"list-{n}-{'x' * 150}") for n in range(MOST)]
     with Wire(server) as wire:

@@ -161,6 +161,7 @@ def test_a_thousand_connections_are_served(server: Server) -> None:
         wire.close()
 
 
+@pytest.mark.heavy
 def test_a_client_that_does_not_read_disturbs_nobody_and_loses_nothing(server: Server) -> None:
     tube = unique_tube("slow").encode()
     commands, chunk = 100_000, 500

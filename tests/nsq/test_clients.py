@@ -192,6 +192,7 @@ def test_messages_up_to_the_greatest_size_and_not_beyond(
 
 
 @pytest.mark.parametrize("max_in_flight", [1, 200])
+@pytest.mark.heavy
 def test_one_consumer_gets_messages_in_their_order(
     library: ClientLibrary, server: NsqServer, producer: Producer, topic: str, max_in_flight: int
 ) -> None:
@@ -206,6 +207,7 @@ def test_one_consumer_gets_messages_in_their_order(
         assert consumer.bodies == bodies
 
 
+@pytest.mark.heavy
 def test_many_clients_of_both_kinds_at_once(server: NsqServer, topic: str) -> None:
     """Each message comes once on each channel, whoever published it."""
     channels = ("a", "b")
@@ -350,6 +352,7 @@ class TestConnections:
                 delivery.finish()
             wait_until(lambda: len(consumer.deliveries) == 22, "as many come again")
 
+    @pytest.mark.heavy
     def test_five_hundred_consumers_of_one_channel(self, server: NsqServer, topic: str) -> None:
         with PynsqCrowd(server, topic, 500) as crowd, PYNSQ.producer(server) as producer:
 

@@ -51,6 +51,7 @@ def test_byte_by_byte(server: NsqServer, topic: str) -> None:
         wire.fails("STOP\n", "E_INVALID invalid command STOP")
 
 
+@pytest.mark.heavy
 def test_cut_at_every_byte(server: NsqServer) -> None:
     """The second piece leaves when the first has surely been read: its answers are there, or a moment has passed."""
     for cut in range(len(MAGIC + script("t")[0])):
