@@ -32,21 +32,24 @@ run: base
 	@exec .venv/bin/mq-shards --workers $(WORKERS) --data-dir ./data $(ARGS)
 
 PEERS := beanstalkd nsq nats
-# The longest first.
-STREAMS := pipeline nats engine campaigns operating others wires clusters pulsar
-STREAMS_AT_ONCE := 9
+# The longest first. None should take much longer than the others: the last one runs alone.
+STREAMS := pipeline shards nats others wires operating clusters engine accounts supervisor campaigns pulsar
 # Those that share a JVM. The other tests of the pipeline need none.
 pipeline_TESTS := $(wildcard tests/pipeline/test_spark_*.py)
-clusters_TESTS := $(wildcard $(addprefix tests/nats/test_, *cluster* *hub* *leaf* *leaves* many_groups*))
-nats_TESTS := tests/nats $(addprefix --ignore=, $(clusters_TESTS))
+nats_FILES = $(sort $(wildcard $(addsuffix *.py, $(addprefix tests/nats/test_*, $(1)))))
+clusters_TESTS := $(call nats_FILES, cluster hub leaf leaves many_groups)
+accounts_TESTS := $(filter-out $(clusters_TESTS), $(call nats_FILES, account callout directories fetches imports latency \
+	logging_in nkeys operator permissions resolvers system trace users who))
+nats_TESTS := tests/nats $(addprefix --ignore=, $(clusters_TESTS) $(accounts_TESTS))
 wires_TESTS := tests/beanstalk tests/nsq
 pulsar_TESTS := tests/pulsar
-campaigns_TESTS := tests/crash tests/fuzz tests/model tests/strangers tests/pipeline \
-	$(addprefix --ignore=, $(pipeline_TESTS))
+campaigns_TESTS := tests/crash tests/strangers tests/pipeline $(addprefix --ignore=, $(pipeline_TESTS))
 operating_TESTS := tests/access tests/console tests/moving tests/packages tests/reader tests/terminal
-engine_TESTS := tests/acceptor tests/base tests/log tests/ringbuf tests/shards
-others_TESTS := $(addprefix --ignore=, tests/nats tests/crash tests/fuzz tests/model tests/strangers tests/pipeline \
-	$(pulsar_TESTS) $(wires_TESTS) $(operating_TESTS) $(engine_TESTS))
+engine_TESTS := tests/fuzz tests/acceptor tests/base tests/log tests/model tests/ringbuf
+shards_TESTS := tests/shards
+supervisor_TESTS := tests/supervisor tests/perf
+others_TESTS := $(addprefix --ignore=, tests/nats $(filter-out --ignore=%, $(campaigns_TESTS)) $(engine_TESTS) \
+	$(operating_TESTS) $(pulsar_TESTS) $(shards_TESTS) $(supervisor_TESTS) $(wires_TESTS))
 
 ifneq ($(strip $(ARGS)),)
 test: setup spark $(PEERS)
@@ -56,7 +59,7 @@ test:
 	@$(MAKE) --no-print-directory -j 4 setup java spark $(PEERS)
 	# Most of the time tests wait, so several streams of them share two cores. Some measure time, which the rest can spoil:
 	# what fails is run again when nothing else runs, and has to pass then.
-	$(MAKE) --no-print-directory -j $(STREAMS_AT_ONCE) $(STREAMS:%=stream-%)
+	$(MAKE) --no-print-directory -j $(words $(STREAMS)) $(STREAMS:%=stream-%)
 	failed=$$(cd build && grep -Lx 0 $(STREAMS:%=%.status)) || true
 	cat $(STREAMS:%=build/%.log)
 	again=
