@@ -14,6 +14,8 @@ _BEHIND: Final = re.compile(rf"\n(?:{_QUERY}|\n*JVM stacktrace:|\n*Driver stackt
 _OF_A_QUERY: Final = re.compile(r"Identifier: |Current |Thread State: |Logical Plan:|~|[ :|]*\+- |[ :|]*:- |$")
 _FRAME: Final = re.compile(r"\n\s+(?:at [\w.$/<>]+\(|\.\.\. \d+ more).*")
 _CAUSE: Final = re.compile(r"^\s*Caused by: (?:\w+\.)*([\w$]+): (.+)$", re.MULTILINE)
+# An error that the source or the sink raises for its reader; of any other the stack says where it comes from.
+_OURS: Final = re.compile(r"^mq_shards\.pipeline\.[\w.]+Error: ", re.MULTILINE)
 _CHAINED: Final = (
     "The above exception was the direct cause of the following exception:",
     "During handling of the above exception, another exception occurred:",
@@ -25,6 +27,8 @@ def told(said: str) -> str:
     """Shortens the text of an exception."""
     behind = _BEHIND.search(said)
     message = _FRAME.sub("", said[: behind.start()] if behind else said).rstrip()
+    if _OURS.search(message):
+        message = "\n".join(filter(None, without_plan_and_stack(message.split("\n"))))
     causes = [found for found in _CAUSE.finditer(said) if found[2] != TRACEBACK]
     if not causes or causes[-1][2] in message:
         return message

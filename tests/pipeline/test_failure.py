@@ -15,11 +15,31 @@ STACK = (
     "Caused by: java.io.IOException: No space left on device\n\tat java.base/java.io.X.w(Native Method)\n\t... 9 more\n"
 )
 PYTHON = "\n\nJVM stacktrace:\nCaused by: org.apache.spark.PythonException: Traceback (most recent call last):"
+RAISED = """[STREAM_FAILED] Query [id = 1] terminated with exception: Failed: Traceback (most recent call last):
+  File "/a/client.py", line 421, in once
+    reply = ask()
+            ^^^^^
+ConnectionRefusedError: [Errno 111] Connection refused
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "/a/stream.py", line 80, in _look
+    found = self.streams()
+"""
+REFUSED = "mq_shards.pipeline.client.BrokerError: broker a:1: GET /v1/topics: [Errno 111] Connection refused"
 
 
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
+        (
+            f"{RAISED}{REFUSED}\n SQLSTATE: 38000 SQLSTATE: XXKST{PLAN}{PYTHON}",
+            "[STREAM_FAILED] Query [id = 1] terminated with exception: Failed:\n"
+            "ConnectionRefusedError: [Errno 111] Connection refused\n"
+            f"{REFUSED}\n SQLSTATE: 38000 SQLSTATE: XXKST",
+        ),
+        (f"{RAISED}KeyError: 'a'", f"{RAISED}KeyError: 'a'"),
         (MESSAGE + PLAN + STACK, f"{MESSAGE}\nbecause of IOException: No space left on device"),
         (MESSAGE + PLAN, MESSAGE),
         (f"Job aborted: No space left on device{STACK}", "Job aborted: No space left on device"),
