@@ -3,12 +3,15 @@ offsets of all topics and the stack that Spark appends."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Final
 
 # Makes Spark append the causes to a message, which alone says which task failed, and not that the disk is full.
 CAUSES: Final = ("spark.sql.pyspark.jvmStacktrace.enabled", "true")
+LITTLE_BYTES: Final = 1 << 20
 _QUERY: Final = "=== Streaming Query ==="
 _BEHIND: Final = re.compile(rf"\n(?:{_QUERY}|\n*JVM stacktrace:|\n*Driver stacktrace:)")
 _OF_A_QUERY: Final = re.compile(r"Identifier: |Current |Thread State: |Logical Plan:|~|[ :|]*\+- |[ :|]*:- |$")
@@ -33,6 +36,15 @@ def told(said: str) -> str:
     if not causes or causes[-1][2] in message:
         return message
     return f"{message}\nbecause of {causes[-1][1]}: {causes[-1][2]}"
+
+
+def full(directory: Path) -> str:
+    """Returns a sentence if almost nothing is left of the file system of `directory`, which may not exist; otherwise
+    "". Spark's catalog does not say why it cannot be opened."""
+    there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    status = os.statvfs(there)
+    left = status.f_bavail * status.f_frsize
+    return f"the file system of {directory} is full: {left >> 10} KiB are left" if left < LITTLE_BYTES else ""
 
 
 def without_plan_and_stack(lines: Iterable[str]) -> Iterator[str]:

@@ -14,6 +14,7 @@ from mq_shards.pipeline.client import BrokerError
 from mq_shards.pipeline.fields import FieldError
 from mq_shards.pipeline.options import TLS, OptionError
 from mq_shards.pipeline.project import ProjectError
+from mq_shards.pipeline.sink_log import local_path
 from mq_shards.pipeline.spark_pipelines import PipelineError
 from mq_shards.pipeline.stopping import Stopped, stopped_by_signals
 from pyspark.errors import PySparkException
@@ -76,6 +77,8 @@ def _run(options: argparse.Namespace, connection: Mapping[str, str]) -> int:
                 continue
             said = failure.told(told) if isinstance(error, PySparkException) else str(error)
             print(f"mq-pipeline: {said}", file=sys.stderr)
+            if text := _full(options):
+                print(f"mq-pipeline: {text}", file=sys.stderr)
             return 1
         except ConnectionError:  # of a JVM that has gone: no words of its own
             raise
@@ -83,6 +86,15 @@ def _run(options: argparse.Namespace, connection: Mapping[str, str]) -> int:
             print(f"mq-pipeline: {error}", file=sys.stderr)
             return 1
     raise AssertionError("the last one returns")
+
+
+def _full(options: argparse.Namespace) -> str:
+    """Says so if what the job writes to, on this machine, is full."""
+    to = getattr(options, "to", None) or getattr(options, "dir", None)
+    try:
+        return failure.full(local_path(str(to))) if to else ""
+    except (ValueError, OSError):
+        return ""
 
 
 def _connection(options: argparse.Namespace) -> dict[str, str]:

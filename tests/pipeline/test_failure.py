@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
+from mq_shards.pipeline import failure
+from mq_shards.pipeline.command import main
 from mq_shards.pipeline.failure import told, without_plan_and_stack
+
+from tests.pipeline.serving import Gateway
 
 MESSAGE = "[STREAM_FAILED] Query [id = 1] terminated with exception: [TASK_WRITE_FAILED] Task failed. SQLSTATE: XXKST"
 PLAN = "\n=== Streaming Query ===\nCurrent Available Offsets: {...}\n\nLogical Plan:\n~WriteToMicroBatch"
@@ -51,6 +56,21 @@ REFUSED = "mq_shards.pipeline.client.BrokerError: broker a:1: GET /v1/topics: [E
 )
 def test_the_message_and_the_cause_are_told_without_plan_and_stack(said: str, expected: str) -> None:
     assert told(said) == expected
+
+
+@pytest.mark.parametrize("little", [0, 1 << 62])
+def test_a_job_that_fails_says_if_its_file_system_is_full(
+    gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], little: int
+) -> None:
+    pytest.importorskip("pyspark")
+    monkeypatch.setattr(failure, "LITTLE_BYTES", little)
+    to = tmp_path / "not" / "there"
+    assert main(["report", "--brokers", gateway.address, "--to", str(to), "--topics", "nowhere"]) == 1
+    why, *more = capsys.readouterr().err.splitlines()
+    assert why == "mq-pipeline: there is no such topic; there are 0 topics"
+    assert len(more) == (little > 0)
+    for line in more:
+        assert re.fullmatch(rf"mq-pipeline: the file system of {to} is full: \d+ KiB are left", line)
 
 
 def test_of_a_query_that_failed_neither_offsets_nor_plan_are_said() -> None:
