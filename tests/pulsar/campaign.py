@@ -25,6 +25,7 @@ WINDOW: Final = 50
 COMMIT, ABORT = 0, 1
 NOT_FOUND: Final = 24
 EXCLUSIVE, SHARED = 0, 1
+FIRST_MS: Final = 1_700_000_000_000  # when message 0 was published; each next one is a millisecond later
 NEVER: Final = b"never "  # what is in a transaction that its owner aborts
 
 Place = tuple[int, int]
@@ -122,9 +123,12 @@ class Producer(Actor):
         return f"k{number % self._keys}"
 
     def _send(self, line: Line, number: int) -> None:
-        fields = {"partition_key": self.key(number)} if self._keys else {}
-        head = metadata(producer_name="of " + self.topic, sequence_id=number, **fields)
-        line.raw(send_frame(1, number, entry_of(head, str(number).encode())))
+        fields: dict[str, object] = {"partition_key": self.key(number)} if self._keys else {}
+        self.send_entry(line, number, str(number).encode(), fields)
+
+    def send_entry(self, line: Line, number: int, payload: bytes, fields: dict[str, object]) -> None:
+        said = {"producer_name": "of " + self.topic, "sequence_id": number, "publish_time": FIRST_MS + number}
+        line.raw(send_frame(1, number, entry_of(metadata(**said, **fields), payload)))
 
     def serve(self, line: Line) -> None:
         line.producer(self.topic, producer_name="of " + self.topic)
