@@ -154,7 +154,7 @@ class Text(NamedTuple):
 
 
 class TextList(NamedTuple):
-    """A list of texts that each pass `check`. --set adds one text."""
+    """A list of texts that each pass `check`. --set adds one text, or a list as it stands in a file."""
 
     meaning: str
     form: str
@@ -165,7 +165,8 @@ class TextList(NamedTuple):
         return []
 
     def typed(self, text: str) -> object:
-        return [text]
+        found = _listed(text) if text.startswith("[") else None
+        return [text] if found is None else found
 
     def parse(self, where: str, value: object, warnings: list[str]) -> list[str]:
         if not isinstance(value, list):
@@ -176,6 +177,15 @@ class TextList(NamedTuple):
 
     def limits(self) -> str:
         return f"default none; {self.form}; give it again to add one"
+
+
+def _listed(text: str) -> object:
+    import tomllib  # imported late: not every broker has such a list
+
+    try:
+        return tomllib.loads(f"list = {text}")["list"]
+    except tomllib.TOMLDecodeError:
+        return None
 
 
 class File(NamedTuple):

@@ -42,6 +42,10 @@ class Added:
 
 @pytest.fixture(scope="module")
 def with_echo() -> Added:
+    return added()
+
+
+def added() -> Added:
     """What was compiled the last time and is as it was is kept."""
     home = ROOT / "build" / "toy"
     package = home / "mq_shards"

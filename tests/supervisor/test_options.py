@@ -103,15 +103,30 @@ def test_defaults() -> None:
         "beanstalk": {"max-job-size": 65535, "ids": ""},
         "nsq": NSQD_DEFAULTS,
         "pulsar": {
-            "max-message-size": 5 << 20, "keep-alive": 30 * SECOND, "policies-interval": 60 * SECOND,
-            "deduplication": False, "advertised-url": "",
-            "tls-cert-file": "", "tls-key-file": "", "tls-trust-certs-file": "",
-            "token-secret-key-file": "", "token-public-key-file": "", "token-public-alg": "rs256",
-            "token-auth-claim": "sub", "basic-auth-file": "", "tls-auth": False, "authorization-enabled": False,
-            "super-user-roles": [], "proxy-roles": [], "anonymous-role": "",
+            "max-message-size": 5 << 20,
+            "keep-alive": 30 * SECOND,
+            "policies-interval": 60 * SECOND,
+            "deduplication": False,
+            "advertised-url": "",
+            "tls-cert-file": "",
+            "tls-key-file": "",
+            "tls-trust-certs-file": "",
+            "token-secret-key-file": "",
+            "token-public-key-file": "",
+            "token-public-alg": "rs256",
+            "token-auth-claim": "sub",
+            "basic-auth-file": "",
+            "tls-auth": False,
+            "authorization-enabled": False,
+            "super-user-roles": [],
+            "proxy-roles": [],
+            "anonymous-role": "",
         },
         "log": {
-            "sync-interval": 50, "retention-hours": 24, "retention-bytes": 1 << 30, "reader-bytes": 4 << 30,
+            "sync-interval": 50,
+            "retention-hours": 24,
+            "retention-bytes": 1 << 30,
+            "reader-bytes": 4 << 30,
             "erased-hours": 87_600,
         },
         "http": {"staged-bytes": 16 << 30, "metrics-topics": 1000, "hosts": []},
@@ -397,6 +412,16 @@ def test_a_list_on_the_command_line_takes_the_place_of_the_one_in_the_file(confi
     arguments = ["--set", "nsq.lookupd-tcp-address=h:3", "--set", "nsq.lookupd-tcp-address=h:4"]
     assert parse(["--config", str(config), *arguments]).settings["nsq"]["lookupd-tcp-address"] == ["h:3", "h:4"]
     assert parse([]).settings["nsq"]["lookupd-tcp-address"] == []  # the defaults are not what was added to
+
+
+def test_a_list_on_the_command_line_may_stand_as_in_a_file() -> None:
+    def topics(*said: str) -> object:
+        return parse([word for one in said for word in ("--set", f"nats.topics={one}")]).settings["nats"]["topics"]
+
+    assert topics('["a", "w.>"]', "c") == topics("['a','w.>','c']") == ["a", "w.>", "c"]
+    assert topics("[]") == [] and topics("[a]") == ["[a]"]
+    with pytest.raises(OptionsError, match="1 is not a subject"):
+        topics("[1]")
 
 
 def test_too_large_an_output_buffer_is_lowered_with_a_warning() -> None:
