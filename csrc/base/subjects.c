@@ -45,6 +45,7 @@ struct subjects {
 };
 
 struct subject_walk {
+    uint64_t *looked; /* where parts that were looked at are counted; NULL: nowhere */
     struct subject_pattern *found_few[CACHED_PATTERNS + 1];
     struct subject_pattern **found; /* grown when patterns are added */
     size_t found_capacity;
@@ -386,9 +387,11 @@ static uint64_t token_hash(const struct subjects *s, struct subject_walk *walk, 
 static size_t walk_trie(const struct subjects *s, struct subject_walk *walk, const char *text, uint32_t tokens,
                         size_t found) {
     uint32_t depth = 0;
+    uint64_t looked = 0;
     walk->stack[depth].node = s->root;
     walk->stack[depth++].at = 0;
     while (depth > 0) {
+        looked++;
         struct subject_node *n = walk->stack[--depth].node;
         uint32_t at = walk->stack[depth].at;
         if (at == tokens) {
@@ -408,6 +411,7 @@ static size_t walk_trie(const struct subjects *s, struct subject_walk *walk, con
             walk->stack[depth++].at = at + 1;
         }
     }
+    if (looked > SUBJECT_FEW_PARTS && walk->looked) *walk->looked += looked - SUBJECT_FEW_PARTS;
     return found;
 }
 
@@ -550,6 +554,10 @@ struct subject_walk *subject_walk_new(void) {
     walk->found = walk->found_few;
     walk->found_capacity = CACHED_PATTERNS + 1;
     return walk;
+}
+
+void subject_walk_count(struct subject_walk *walk, uint64_t *looked) {
+    walk->looked = looked;
 }
 
 void subject_walk_free(struct subject_walk *walk) {

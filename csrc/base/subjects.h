@@ -25,6 +25,10 @@ struct subjects;
 struct subject_walk;
 struct subject_walk *subject_walk_new(void);
 void subject_walk_free(struct subject_walk *walk);
+/* Strangers choose patterns and subjects: a match may look at every part of all patterns, and find nothing. From now on
+ * the parts that a match looks at beyond the first SUBJECT_FEW_PARTS are added to *looked. */
+enum { SUBJECT_FEW_PARTS = 64 };
+void subject_walk_count(struct subject_walk *walk, uint64_t *looked);
 
 /* `key` must be unknown to the strangers who choose names. NULL when memory is short. */
 struct subjects *subjects_new(struct siphash_key key);

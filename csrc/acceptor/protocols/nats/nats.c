@@ -145,10 +145,11 @@ static bool is_object(const uint8_t *at, const uint8_t *end) {
 }
 
 /* Whether a client may subscribe or unsubscribe in this turn, towards which interest counts that servers are told, and
- * measured requests that are looked at, like messages. */
+ * measured requests and denied subjects that are looked at, like messages. */
 static bool may_want(struct acceptor *a, struct connection *c) {
     struct nats_server *server = nats_server_of(a, c);
-    return (server->route_count == 0 && !nats_is_measuring(server)) || nats_may_hand_out(a, server, c);
+    bool is_short = server->route_count == 0 && !nats_is_measuring(server) && nats_of(c)->permissions == NULL;
+    return is_short || nats_may_hand_out(a, server, c);
 }
 
 /* PUB and HPUB are logged with their messages. */
@@ -290,6 +291,8 @@ static bool started(struct acceptor *a, void *state) {
     server->walk = subject_walk_new();
     server->remote_walk = subject_walk_new();
     server->scratch = malloc(sizeof *server->scratch);
+    if (server->walk != NULL) subject_walk_count(server->walk, &server->walked);
+    if (server->remote_walk != NULL) subject_walk_count(server->remote_walk, &server->walked);
     return server->walk != NULL && server->remote_walk != NULL && server->scratch != NULL &&
            open_first_accounts(a, server);
 }

@@ -151,6 +151,7 @@ struct nats_server {
     uint32_t *account_names;       /* numbers by name: open addressing, 0 is free */
     uint32_t account_mask;
     struct subject_walk *walk, *remote_walk;
+    uint64_t walked; /* parts of patterns that these have looked at, beyond a few, and that do not count yet */
     struct nats_bound bound;
     uint8_t *kept; /* scratch for a message to be logged, with its headers */
     size_t kept_room;

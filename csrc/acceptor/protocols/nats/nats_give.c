@@ -228,6 +228,7 @@ void nats_made(struct nats_delivery *d) {
     }
     socket_put_off(d->a, d->dirty);
     d->a->handed += nats_handed(d);
+    d->server->walked = 0;
     if (d->shared != NULL) shared_drop(&d->a->blocks, d->shared);
     nats_settle(d->a, d->server);
 }

@@ -222,6 +222,10 @@ bool nats_is_denied_some(const struct nats_permissions *set, struct text pattern
     return false;
 }
 
+uint32_t nats_denied_count(const struct nats_permissions *set) {
+    return set->subscribe_deny.count;
+}
+
 /* --- what is kept ------------------------------------------------------------------------------------------------- */
 
 static struct nats_permitted *place_of(const struct nats_permission_sets *all, uint64_t hash, enum nats_asked asked,

@@ -57,6 +57,8 @@ bool nats_may_subscribe(struct nats_permission_sets *all, const struct nats_perm
                         struct text queue);
 /* Whether each message of the pattern has to be checked when it is delivered, */
 bool nats_is_denied_some(const struct nats_permissions *set, struct text pattern, struct text queue);
+/* How many subjects are denied: it takes that long. */
+uint32_t nats_denied_count(const struct nats_permissions *set);
 /* ... and whether a message may be delivered. */
 bool nats_may_have(struct nats_permission_sets *all, struct nats_permissions *set, struct text subject,
                    struct text queue);

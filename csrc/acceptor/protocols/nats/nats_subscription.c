@@ -15,7 +15,8 @@
 #include "base/map.h"
 #include "base/subject_groups.h"
 
-enum { FIRST_SIDS = 4, MANY_SIDS = 1 << 12 };
+/* To look at so many denied subjects costs as much as to look at one recipient. */
+enum { FIRST_SIDS = 4, MANY_SIDS = 1 << 12, DENIED_AS_ONE = 4 };
 
 static uint32_t hash_of(const struct acceptor *a, const struct connection *c, struct text sid) {
     return (uint32_t)siphash(nats_server_of(a, c)->key, sid.at, sid.bytes);
@@ -95,17 +96,18 @@ static void tell(struct acceptor *a, const struct nats_subscription *s, uint32_t
 }
 
 /* Queue "_sys_" is reserved, as in nats-server. */
-static bool may_subscribe(const struct acceptor *a, struct connection *c, struct text subject, struct text queue) {
+static bool may_subscribe(struct acceptor *a, struct connection *c, struct text subject, struct text queue) {
     struct nats *n = nats_of(c);
     struct nats_server *server = nats_server_of(a, c);
     if (queue.bytes == 5 && memcmp(queue.at, "_sys_", 5) == 0) return false;
     if (n->permissions == NULL) return true;
     if (!nats_may_subscribe(&server->permissions, n->permissions, subject, queue)) return false;
     if (nats_is_denied_some(n->permissions, subject, queue)) n->flags |= NATS_DENIED_SOME;
+    a->handed += nats_denied_count(n->permissions) / DENIED_AS_ONE;
     return true;
 }
 
-struct nats_subscription *nats_next_forbidden(const struct acceptor *a, struct connection *c, uint32_t *place) {
+struct nats_subscription *nats_next_forbidden(struct acceptor *a, struct connection *c, uint32_t *place) {
     const struct nats *n = nats_of(c);
     for (; *place < n->sid_buckets; ++*place) {
         for (struct nats_subscription *s = n->sids[*place]; s != NULL; s = s->next_sid) {

@@ -32,7 +32,7 @@ struct nats_subscription *nats_find(const struct acceptor *a, const struct conne
 void nats_unsubscribe(struct acceptor *a, struct nats_subscription *subscription);
 /* The next subscription, from bucket *place on (begin with 0), that the connection may no longer have; NULL: no more.
  * *place stays at its bucket, where there may be others. */
-struct nats_subscription *nats_next_forbidden(const struct acceptor *a, struct connection *c, uint32_t *place);
+struct nats_subscription *nats_next_forbidden(struct acceptor *a, struct connection *c, uint32_t *place);
 /* Removes all subscriptions of a connection. */
 void nats_let_go(struct acceptor *a, struct connection *c);
 /* The same for a closed connection, at most *left of them, which is reduced. True if those were all. */
