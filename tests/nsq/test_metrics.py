@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from tests.beanstalk.wire import Wire as Jobs
 from tests.beanstalk.wire import unique_tube
@@ -54,14 +55,19 @@ def figure(text: str, name: str, **labels: str) -> float:
 
 
 def found(text: str, name: str, labels: Mapping[str, str]) -> list[float]:
-    samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
-    return [s.value for s in samples if s.name == f"mq_shards_{name}" and _has(s.labels, labels)]
+    return [s.value for s in _samples(text, name) if _has(s.labels, labels)]
 
 
 def summed(text: str, name: str) -> float:
     """Over what several processes count."""
-    samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
-    return sum(s.value for s in samples if s.name == f"mq_shards_{name}")
+    return sum(s.value for s in _samples(text, name))
+
+
+def _samples(text: str, name: str) -> list[Sample]:
+    """To parse all of the text takes long, and some tests look again and again."""
+    of_name = "".join(line for line in text.splitlines(keepends=True) if name in line)
+    samples = (sample for family in text_string_to_metric_families(of_name) for sample in family.samples)
+    return [sample for sample in samples if sample.name == f"mq_shards_{name}"]
 
 
 def _has(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
