@@ -14,8 +14,8 @@ import pytest
 from mq_shards.csrc._core import lib
 from mq_shards.shards.checksum import crc32c
 
+from tests.shards.bench import OK, SECOND, SHARDS
 from tests.shards.subscriptions import Channels
-from tests.shards.test_worker import OK, SECOND, SHARDS
 
 TOPIC, FLOOR, PUBLISH, DELETE, STATE, MOVED, SUBSCRIPTION, CURSOR, FINISH = range(1, 10)
 PRODUCER = 16

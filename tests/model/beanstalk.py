@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
+from tests.model.arguments import NAME, Arguments, MalformedError
 from tests.model.state import (
     CRLF,
     FOREVER,
@@ -30,16 +31,11 @@ from tests.model.state import (
 SECOND = 1_000_000_000
 URGENT_BELOW = 1024
 LINE_BYTES = 224
-NAME = re.compile(rb"[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{0,199}\Z")
 MAX_U32 = (1 << 32) - 1
 MAX_U64 = (1 << 64) - 1
 
 BAD_FORMAT = b"BAD_FORMAT"
 NOT_FOUND = b"NOT_FOUND"
-
-
-class MalformedError(Exception):
-    """A command line that is answered with BAD_FORMAT."""
 
 
 COUNTED = (
@@ -50,34 +46,6 @@ COUNTED = (
 
 
 STATES = ("ready", "reserved", "delayed", "buried")
-
-
-class Arguments:
-    """The rest of a command line, read from left to right as beanstalkd reads it."""
-
-    def __init__(self, rest: bytes) -> None:
-        self.rest = rest
-
-    def number(self, most: int) -> int:
-        match = re.match(rb" *([0-9]+)", self.rest)
-        if match is None or int(match[1]) > most:
-            raise MalformedError
-        self.rest = self.rest[match.end() :]
-        return int(match[1])
-
-    def last_number(self, most: int) -> int:
-        value = self.number(most)
-        self.end()
-        return value
-
-    def name(self) -> bytes:
-        if not NAME.match(self.rest):
-            raise MalformedError
-        return self.rest
-
-    def end(self) -> None:
-        if self.rest:
-            raise MalformedError
 
 
 class Model:

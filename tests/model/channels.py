@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.model.beanstalk import SECOND, Arguments, Model
+from tests.model.arguments import Arguments
+from tests.model.beanstalk import SECOND, Model
 from tests.model.channel_state import (
     EPHEMERAL,
     HEARTBEAT_NS,

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mq_shards.csrc._core import lib
 
+from tests.shards.bench import GONE, OK, Answer
 from tests.shards.subscriptions import Channels
 from tests.shards.test_positions import begin, position, publish, seek
 from tests.shards.test_shard_protocol import ask
-from tests.shards.test_worker import GONE, OK, Answer
 
 EXAMPLES = int(os.environ.get("EXAMPLES", "14"))
 NAMES = ("a", "b", "r")

@@ -8,11 +8,11 @@ from typing import Final
 
 from mq_shards.csrc._core import ffi, lib
 
-from tests.shards.subscriptions import Channels
-from tests.shards.test_worker import (
+from tests.shards.bench import (
     SECOND,
     Answer,
 )
+from tests.shards.subscriptions import Channels
 
 TOPICS: Final = ("t", "u")
 DURABLE_CHANNELS: Final = ("c", "d")

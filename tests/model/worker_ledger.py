@@ -23,10 +23,7 @@ from tests.model.worker_bench import (
     Subject,
     WrongError,
 )
-from tests.shards.subscriptions import SUBSCRIBE, Topic
-from tests.shards.test_open_transactions import ABORT, COMMIT
-from tests.shards.test_packed import RUN
-from tests.shards.test_worker import (
+from tests.shards.bench import (
     DELETE,
     FOREVER,
     GONE,
@@ -37,6 +34,9 @@ from tests.shards.test_worker import (
     WATCH,
     Answer,
 )
+from tests.shards.subscriptions import SUBSCRIBE, Topic
+from tests.shards.test_open_transactions import ABORT, COMMIT
+from tests.shards.test_packed import RUN
 
 if TYPE_CHECKING:
     from tests.model.worker_scripts import Play

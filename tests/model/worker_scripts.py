@@ -36,12 +36,7 @@ from tests.model.worker_bench import (
     WrongError,
 )
 from tests.model.worker_ledger import Ledger, conclude
-from tests.shards.subscriptions import SUBSCRIBE
-from tests.shards.test_naming import move_names
-from tests.shards.test_open_transactions import MSG_TXN
-from tests.shards.test_packed import RUN, packed
-from tests.shards.test_positions import EARLIEST, LATEST
-from tests.shards.test_worker import (
+from tests.shards.bench import (
     BURY,
     CANCEL,
     CLOSE,
@@ -74,6 +69,11 @@ from tests.shards.test_worker import (
     WATCH,
     Answer,
 )
+from tests.shards.subscriptions import SUBSCRIBE
+from tests.shards.test_naming import move_names
+from tests.shards.test_open_transactions import MSG_TXN
+from tests.shards.test_packed import RUN, packed
+from tests.shards.test_positions import EARLIEST, LATEST
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,9 @@ from typing import Any
 from tests.nsq.servers import HOST, NsqServer
 
 SECONDS = 60.0
+TEXT = "text/plain; charset=utf-8"
+JSON = "application/json; charset=utf-8"
+VERSIONED = "nsq; version=1.0"
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,14 @@ class Reply:
     @property
     def json(self) -> Any:  # noqa: ANN401
         return json.loads(self.body)
+
+
+def error(message: str) -> bytes:
+    return json.dumps({"message": message}, separators=(",", ":")).encode()
+
+
+def is_versioned(reply: Reply) -> bool:
+    return reply.headers.get("x-nsq-content-type") == VERSIONED
 
 
 def call(

@@ -15,8 +15,8 @@ from mq_shards.shards.paths import segment_name, shard_path
 from mq_shards.shards.reader.runs import RUN_HEAD
 from mq_shards.shards.reader.view import DataView
 
+from tests.shards.bench import OK, SHARDS
 from tests.shards.subscriptions import Channels
-from tests.shards.test_worker import OK, SHARDS
 
 SEGMENT_BYTES = 160 << 10
 TOPIC, PUBLISH, MOVED, STAGED = 1, 3, 6, 18

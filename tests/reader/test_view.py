@@ -16,8 +16,8 @@ from mq_shards.shards.reader.shard import ShardView
 from mq_shards.shards.reader.view import DataView, Place
 
 from tests.reader.disk import MOVED, SEGMENT_BYTES, Disk, messages_in, read, read_all
+from tests.shards.bench import SECOND, SHARDS
 from tests.shards.subscriptions import delivered
-from tests.shards.test_worker import SECOND, SHARDS
 
 TOPICS = ("a", "b", "c", "d", "e", "f")
 

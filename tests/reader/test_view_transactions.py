@@ -11,7 +11,7 @@ from mq_shards.csrc._core import lib
 from mq_shards.shards.reader.view import DataView
 
 from tests.reader.disk import Disk, read_all
-from tests.shards.test_worker import OK, SHARDS
+from tests.shards.bench import OK, SHARDS
 
 TXN = 8192  # MSG_TXN, csrc/ringbuf/message.h
 TOPICS = ("a", "b", "c")

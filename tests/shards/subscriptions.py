@@ -10,7 +10,7 @@ from typing import Any
 
 from mq_shards.csrc._core import ffi, lib
 
-from tests.shards.test_worker import OK, PUBLISH, REQUEST, SECOND, SHARDS, Answer, Bench
+from tests.shards.bench import OK, PUBLISH, REQUEST, SECOND, SHARDS, Answer, Bench
 
 GONE, DELETE = lib.MSG_GONE, lib.MSG_DELETE
 SUBSCRIBE = struct.Struct("<QQIIHHI")

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from mq_shards.csrc._core import lib
 
+from tests.shards.bench import GONE, OK, SHARDS, Answer
 from tests.shards.subscriptions import Channels, delivered, drop_oldest, roll
-from tests.shards.test_worker import GONE, OK, SHARDS, Answer
 
 ATTACH = struct.Struct("<IIQQ")
 PART = struct.Struct("<QQII")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.shards.test_worker import FOREVER, OK, OPEN, PUBLISH, RESERVE, WATCH, Bench
+from tests.shards.bench import FOREVER, OK, OPEN, PUBLISH, RESERVE, WATCH, Bench
 
 SIZES = [100, 8191, 8192, 20_000, 64_000, 65_000, 300_000]  # the last is in fragments
 

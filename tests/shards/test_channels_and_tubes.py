@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from mq_shards.csrc._core import lib
 
+from tests.shards.bench import NO_SPACE, OK, PEEK_ID, PROBE, PUBLISH, RESERVE, TIMED_OUT, WATCH
 from tests.shards.subscriptions import DELETE, EPHEMERAL, Channels, delivered
-from tests.shards.test_worker import NO_SPACE, OK, PEEK_ID, PROBE, PUBLISH, RESERVE, TIMED_OUT, WATCH
 
 
 @pytest.fixture()

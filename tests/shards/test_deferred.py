@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from mq_shards.csrc._core import lib
 
+from tests.shards.bench import SECOND
 from tests.shards.subscriptions import Channels, delivered, drop_oldest, roll
-from tests.shards.test_worker import SECOND
 
 
 @pytest.fixture()

@@ -7,8 +7,8 @@ import random
 import pytest
 from mq_shards.csrc._core import lib
 
+from tests.shards.bench import GONE, OK, Answer
 from tests.shards.subscriptions import Channels, roll
-from tests.shards.test_worker import GONE, OK, Answer
 
 
 def drain(bench: Channels, channel: str) -> set[int]:

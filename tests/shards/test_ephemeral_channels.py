@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from mq_shards.csrc._core import lib
 
+from tests.shards.bench import OK, RESERVE, WATCH
 from tests.shards.subscriptions import EPHEMERAL, GONE, Channels, delivered
-from tests.shards.test_worker import OK, RESERVE, WATCH
 
 
 @pytest.fixture()

@@ -20,8 +20,8 @@ from mq_shards.shards.store import ShardStore
 from mq_shards.shards.worker import READ_AHEAD_BYTES, Worker
 
 from tests.ready import readable
+from tests.shards.bench import SHARDS
 from tests.shards.subscriptions import Channels
-from tests.shards.test_worker import SHARDS
 
 
 @pytest.fixture()

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 import pytest
 from mq_shards.csrc._core import ffi, lib
 
+from tests.shards.bench import GONE, NO_SPACE, OK, PEEK_ID, PUBLISH, RESERVE, SECOND, SHARDS, WATCH, Answer
 from tests.shards.subscriptions import Channels
-from tests.shards.test_worker import GONE, NO_SPACE, OK, PEEK_ID, PUBLISH, RESERVE, SECOND, SHARDS, WATCH, Answer
 from tests.shards.turns import PIECE as USUAL
 from tests.shards.turns import was_short
 

@@ -11,9 +11,9 @@ import pytest
 from mq_shards.csrc._core import lib
 from mq_shards.shards.worker import SYNC_MODES
 
+from tests.shards.bench import DELETE, GONE, NO_SPACE, OK, PEEK_ID, PUBLISH, RESERVE, SHARDS, WATCH, Answer
 from tests.shards.subscriptions import Channels
 from tests.shards.test_attach import FENCE, attach
-from tests.shards.test_worker import DELETE, GONE, NO_SPACE, OK, PEEK_ID, PUBLISH, RESERVE, SHARDS, WATCH, Answer
 
 MIB = 1 << 20
 PIECES = 24

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from mq_shards.csrc._core import lib
 
+from tests.shards.bench import OK, PEEK_ID, PUBLISH, RESERVE, SHARDS, WATCH, Answer
 from tests.shards.subscriptions import Channels
-from tests.shards.test_worker import OK, PEEK_ID, PUBLISH, RESERVE, SHARDS, WATCH, Answer
 from tests.shards.turns import roomy
 
 MIB = 1 << 20

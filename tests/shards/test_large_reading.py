@@ -8,10 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from mq_shards.csrc._core import ffi, lib
 
-from tests.shards.subscriptions import Channels, roll
-from tests.shards.test_large import BODY, LOOKS, MIB, PIECES, answer_to, begin, send
-from tests.shards.test_shard_protocol import join
-from tests.shards.test_worker import (
+from tests.shards.bench import (
     GONE,
     NOT_FOUND,
     OK,
@@ -26,6 +23,9 @@ from tests.shards.test_worker import (
     WATCH,
     Answer,
 )
+from tests.shards.subscriptions import Channels, roll
+from tests.shards.test_large import BODY, LOOKS, MIB, PIECES, answer_to, begin, send
+from tests.shards.test_shard_protocol import join
 
 OTHER = BODY[MIB:]
 PAGE = 4096

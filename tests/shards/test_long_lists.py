@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import pytest
 from mq_shards.csrc._core import ffi, lib
 
+from tests.shards.bench import GONE, IGNORE, OK, PUBLISH, RESERVE, SECOND, SHARDS, TIMED_OUT, WATCH, Answer
 from tests.shards.subscriptions import SUBSCRIBE, TIMEOUT, Channels
 from tests.shards.test_shard_protocol import HEAD, join, told
-from tests.shards.test_worker import GONE, IGNORE, OK, PUBLISH, RESERVE, SECOND, SHARDS, TIMED_OUT, WATCH, Answer
 from tests.shards.turns import roomy
 
 LONG = 4500  # more than WORKER_LONG_WALK, csrc/shards/worker_state.h

@@ -14,12 +14,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from mq_shards.csrc._core import ffi, lib
 
-from tests.shards.subscriptions import Channels, roll
-from tests.shards.test_open_transactions import ABORT, COMMIT, acknowledge, end, open_ones, stage
-from tests.shards.test_packed import publish as publish_batch
-from tests.shards.test_positions import EARLIEST, LATEST, TIME, begin, finish, position, publish, read, seek, seqs
-from tests.shards.test_shard_protocol import ask
-from tests.shards.test_worker import (
+from tests.shards.bench import (
     BURY,
     DELETE,
     GONE,
@@ -36,6 +31,11 @@ from tests.shards.test_worker import (
     WATCH,
     Answer,
 )
+from tests.shards.subscriptions import Channels, roll
+from tests.shards.test_open_transactions import ABORT, COMMIT, acknowledge, end, open_ones, stage
+from tests.shards.test_packed import publish as publish_batch
+from tests.shards.test_positions import EARLIEST, LATEST, TIME, begin, finish, position, publish, read, seek, seqs
+from tests.shards.test_shard_protocol import ask
 
 PAGE = 4096
 IN_TURN = 64  # WORKER_LOST_IN_TURN, csrc/shards/worker_state.h

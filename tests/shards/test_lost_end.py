@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 from mq_shards.csrc._core import lib
 
+from tests.shards.bench import OK
 from tests.shards.subscriptions import Channels, roll
 from tests.shards.test_seqs_after_damage import content_of, delivered_seqs, end_of, give, records_of
-from tests.shards.test_worker import OK
 
 TOPICS = [f"t{n}" for n in range(5)]
 GONE = 2**32 - 1

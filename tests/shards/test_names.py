@@ -12,7 +12,7 @@ import pytest
 from mq_shards.csrc._core import lib
 from mq_shards.shards.dump import Record, decode_segment
 
-from tests.shards.test_worker import (
+from tests.shards.bench import (
     CLOSE,
     DELETE,
     NOT_FOUND,

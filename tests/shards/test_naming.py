@@ -11,8 +11,8 @@ import pytest
 from mq_shards.csrc._core import lib
 from mq_shards.shards.dump import Record, decode_segment
 
+from tests.shards.bench import OK, PUBLISH, SHARDS
 from tests.shards.subscriptions import Channels, Topic, delivered, roll
-from tests.shards.test_worker import OK, PUBLISH, SHARDS
 
 MANY = 1500
 SEGMENT_HEADER_BYTES = 64

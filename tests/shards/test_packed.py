@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 import pytest
 from mq_shards.csrc._core import lib
 
+from tests.shards.bench import GONE, OK, SHARDS, Answer
 from tests.shards.subscriptions import Channels, drop_oldest, roll
 from tests.shards.test_shard_protocol import join
-from tests.shards.test_worker import GONE, OK, SHARDS, Answer
 
 HEAD = struct.Struct("<IHHII")
 RUN = struct.Struct("<QII")

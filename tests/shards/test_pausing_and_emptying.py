@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 from mq_shards.csrc._core import lib
 
+from tests.shards.bench import OK
 from tests.shards.subscriptions import Channels, delivered
-from tests.shards.test_worker import OK
 
 
 @pytest.fixture()

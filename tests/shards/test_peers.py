@@ -11,8 +11,8 @@ import pytest
 from mq_shards.csrc._core import lib
 from mq_shards.ringbuf import ring
 
+from tests.shards.bench import OK, OPEN, PUBLISH, RESERVE, SECOND, SHARDS, STATS_TOPIC, WATCH, Answer
 from tests.shards.subscriptions import SUBSCRIBE, TIMEOUT, Channels
-from tests.shards.test_worker import OK, OPEN, PUBLISH, RESERVE, SECOND, SHARDS, STATS_TOPIC, WATCH, Answer
 
 PIECE = 50
 MANY = 20 * PIECE

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import pytest
 from mq_shards.csrc._core import ffi, lib
 
+from tests.shards.bench import GONE, OK, RESERVE, SECOND, SHARDS, WATCH, Answer
 from tests.shards.subscriptions import Channels, drop_oldest, roll
 from tests.shards.test_naming import records
 from tests.shards.test_packed import publish as publish_batch
 from tests.shards.test_shard_protocol import HEAD, ask, deliveries, got, join, told
-from tests.shards.test_worker import GONE, OK, RESERVE, SECOND, SHARDS, WATCH, Answer
 
 POSITION = struct.Struct("<QQQQQHHIQQQQ48x")
 EARLIEST, LATEST, SEQ, TIME = lib.START_EARLIEST, lib.START_LATEST, lib.START_SEQ, lib.START_TIME

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 from mq_shards.csrc._core import ffi, lib
 
-from tests.shards.subscriptions import Channels
-from tests.shards.test_worker import (
+from tests.shards.bench import (
     CLOSE,
     GONE,
     NO_SPACE,
@@ -23,6 +22,7 @@ from tests.shards.test_worker import (
     WATCH,
     Answer,
 )
+from tests.shards.subscriptions import Channels
 
 HEAD = struct.Struct("<QII")
 MOST = int(lib.EACH_MOST)

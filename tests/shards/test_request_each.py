@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 from mq_shards.csrc._core import ffi, lib
 
-from tests.shards.subscriptions import Channels, delivered
-from tests.shards.test_worker import (
+from tests.shards.bench import (
     CANCEL,
     CANCELLED,
     DELETE,
@@ -25,6 +24,7 @@ from tests.shards.test_worker import (
     TOUCH,
     WATCH,
 )
+from tests.shards.subscriptions import Channels, delivered
 
 ONE = struct.Struct("<BBHIQ")
 MOST = int(lib.REQUESTS_MOST)

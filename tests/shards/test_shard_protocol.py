@@ -15,8 +15,8 @@ from crc32c import crc32c
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.shards.worker import SYNC_MODES
 
+from tests.shards.bench import CANCEL, CLOSE, GONE, OK, RELEASE, RESERVE, RESERVE_ID, SHARDS, USE, WATCH, Answer
 from tests.shards.subscriptions import Channels, drop_oldest, roll
-from tests.shards.test_worker import CANCEL, CLOSE, GONE, OK, RELEASE, RESERVE, RESERVE_ID, SHARDS, USE, WATCH, Answer
 
 HEAD = struct.Struct("<IHHII")
 KEY_HASH = 77

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from mq_shards.csrc._core import lib
 
+from tests.shards.bench import CLOSE, IGNORE, PUBLISH, SECOND, SHARDS, WATCH
 from tests.shards.subscriptions import SUBSCRIBE, TIMEOUT, Channels
-from tests.shards.test_worker import CLOSE, IGNORE, PUBLISH, SECOND, SHARDS, WATCH
 
 
 @pytest.fixture()

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from mq_shards.csrc._core import lib
 
+from tests.shards.bench import OK, OPEN, SHARDS
 from tests.shards.subscriptions import GONE, Channels, delivered
-from tests.shards.test_worker import OK, OPEN, SHARDS
 
 
 @pytest.fixture()

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pytest
 from mq_shards.csrc._core import lib
 
+from tests.shards.bench import OK, SECOND, SHARDS, Answer
 from tests.shards.subscriptions import GONE, Channels, drop_oldest, roll
-from tests.shards.test_worker import OK, SECOND, SHARDS, Answer
 
 
 @dataclass

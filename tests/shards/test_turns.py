@@ -8,9 +8,7 @@ import time
 import pytest
 from mq_shards.csrc._core import ffi, lib
 
-from tests.shards.subscriptions import Channels
-from tests.shards.test_shard_protocol import ask, join
-from tests.shards.test_worker import (
+from tests.shards.bench import (
     GONE,
     OK,
     PUBLISH,
@@ -19,6 +17,8 @@ from tests.shards.test_worker import (
     SHARDS,
     WATCH,
 )  # fmt: skip
+from tests.shards.subscriptions import Channels
+from tests.shards.test_shard_protocol import ask, join
 from tests.shards.turns import (
     MANY,
     PIECE,

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 from mq_shards.csrc._core import lib
 
-from tests.shards.subscriptions import SUBSCRIBE, Channels, roll
-from tests.shards.test_shard_protocol import ask
-from tests.shards.test_worker import (
+from tests.shards.bench import (
     DELETE,
     GONE,
     NOT_FOUND,
@@ -18,6 +16,8 @@ from tests.shards.test_worker import (
     SHARDS,
     WATCH,
 )  # fmt: skip
+from tests.shards.subscriptions import SUBSCRIBE, Channels, roll
+from tests.shards.test_shard_protocol import ask
 from tests.shards.turns import (
     MANY,
     MOST,

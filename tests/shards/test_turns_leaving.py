@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import pytest
 from mq_shards.csrc._core import lib
 
+from tests.shards.bench import GONE, OK, OPEN, WATCH, Answer
 from tests.shards.subscriptions import CHANNEL_FIGURES, TOPIC_FIGURES, Channels
 from tests.shards.test_long_lists import subscribe
 from tests.shards.test_peers import DIES, LIVES, one_turn
-from tests.shards.test_worker import GONE, OK, OPEN, WATCH, Answer
 
 MANY = 100
 PIECE = 40

@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 from mq_shards.csrc._core import lib
 
-from tests.shards.subscriptions import Channels
-from tests.shards.test_shard_protocol import ask
-from tests.shards.test_worker import (
+from tests.shards.bench import (
     CLOSE,
     DELETE,
     GONE,
@@ -26,6 +24,8 @@ from tests.shards.test_worker import (
     TOUCH,
     Answer,
 )  # fmt: skip
+from tests.shards.subscriptions import Channels
+from tests.shards.test_shard_protocol import ask
 from tests.shards.turns import (
     MANY,
     PIECE,

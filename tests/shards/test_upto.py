@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 from mq_shards.csrc._core import lib
 
+from tests.shards.bench import GONE, OK
 from tests.shards.subscriptions import Channels, delivered, drop_oldest, roll
 from tests.shards.test_positions import SEQ
-from tests.shards.test_worker import GONE, OK
 
 PIECE = 5
 MESSAGES = 60

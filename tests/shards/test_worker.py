@@ -10,165 +10,46 @@ import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 from mq_shards.csrc._core import ffi, lib
-from mq_shards.ringbuf import ring
-from mq_shards.shards.dump import Record, decode_segment
-from mq_shards.shards.segment_header import Header, encode_header
-from mq_shards.shards.store import waits
 
-SECOND = 1_000_000_000
-FOREVER = 2**64 - 1
-SHARDS = 4
-REQUEST = struct.Struct("<BBHIIIQIIQQ")
-
-OPEN, CLOSE, USE, WATCH, IGNORE, CANCEL, RETURN, GONE = range(1, 9)
-(PUBLISH, RESERVE, PROBE, TAKE, RESERVE_ID, DELETE, RELEASE, BURY, TOUCH, PEEK_ID, PEEK_READY, PEEK_DELAYED,
- PEEK_BURIED, KICK, KICK_ID, PAUSE, STATS_ID, STATS_TOPIC, LIST) = range(32, 51)
-OK, NONE, NOT_FOUND, TIMED_OUT, DEADLINE_SOON, CANCELLED, NO_SPACE, FAILED = range(8)
-
-
-class Answer(NamedTuple):
-    conn: int
-    slot: int
-    kind: int
-    status: int
-    id: int
-    pri: int
-    body: bytes
-    holds_none: bool
-    topic: int = 0
-    seq: int = 0  # of a delivery, and of what tells of a place
-    delay: int = 0  # or a time, or an incarnation
-
-
-class Bench:
-    """A worker that owns all shards, in memory, with channels to `acceptors` of which the test plays all."""
-
-    def __init__(self, acceptors: int = 1, ring_bytes: int = 1 << 20, piece: int = 0) -> None:
-        """`piece`: what a turn touches at most (worker_limit_turn); 0: as many as usual."""
-        self.now = 1000 * SECOND
-        self.wall = 1_700_000_000 * SECOND
-        self.board = os.memfd_create("board")
-        assert lib.board_format(self.board)
-        self.segments: dict[int, list[tuple[int, int]]] = {}
-        self.names: dict[tuple[int, int], int] = {}  # by shard and segment: where copies of names are kept
-        self.acceptors = acceptors
-        self.ring_bytes = ring_bytes
-        self.piece = piece
-        self.worker: Any = None
-        self.channels: list[Any] = []
-        self.next_slot = 1
-        self.lost_end = False  # whether the next start is one after a power failure
-        self.start()
-
-    def start(self) -> None:
-        self.wake = os.eventfd(0, os.EFD_NONBLOCK)
-        self.worker = lib.worker_new(0, 1, SHARDS, self.board, self.wake, 12345)
-        assert self.worker != ffi.NULL
-        if self.piece:
-            lib.worker_limit_turn(self.worker, self.piece)
-        self.found = ffi.new("struct replay *")
-        for shard in range(SHARDS):
-            assert lib.worker_own(self.worker, shard)
-            # A segment that nothing was written to has no header yet; the store drops such files in the same way.
-            there = self.segments.get(shard, [])
-            last = max((n for n, _ in there), default=0)
-            kept = [(n, fd) for n, fd in there if not waits(fd, is_last=n == last) or self.drop(shard, n, fd)]
-            self.segments[shard] = kept
-            for number, fd in kept:
-                assert lib.worker_add_segment(self.worker, shard, os.dup(fd), number, 64 << 20, False, self.wall)
-                if (shard, number) in self.names:
-                    assert lib.worker_keep_copies(self.worker, shard, os.dup(self.names[shard, number]), number)
-            if self.lost_end:
-                lib.worker_lost_end(self.worker, shard)
-            assert lib.worker_replay(self.worker, shard, self.found, self.now, self.wall)
-        lib.worker_recovered(self.worker)
-        self.supply()
-        self.noted = bool(lib.worker_note_ends(self.worker) and (not self.lost_end or lib.worker_flush(self.worker)))
-        self.lost_end = False
-        self.channels = []
-        for acceptor in range(self.acceptors):
-            there, back = ring.create(self.ring_bytes, 1), ring.create(self.ring_bytes, 1)
-            self.channels.append(lib.channel_open(there, back, -1, 1 << 30))
-            assert lib.worker_peer(self.worker, acceptor, back, there, -1)
-            os.close(there)
-            os.close(back)
-
-    def drop(self, shard: int, number: int, fd: int) -> None:
-        os.close(fd)
-        if (shard, number) in self.names:
-            os.close(self.names.pop((shard, number)))
-
-    def supply(self) -> None:
-        size, number = ffi.new("uint64_t *"), ffi.new("uint32_t *")
-        while (shard := lib.worker_wanting_shard(self.worker, size, number)) >= 0:
-            fd = os.memfd_create("segment")
-            self.segments[shard].append((number[0], fd))
-            assert lib.worker_add_segment(self.worker, shard, os.dup(fd), number[0], size[0], True, self.wall)
-            self.names[shard, number[0]] = os.memfd_create("names")
-            assert lib.worker_keep_copies(self.worker, shard, os.dup(self.names[shard, number[0]]), number[0])
-
-    def restart(self) -> None:
-        self.stop()
-        self.start()
-
-    def stop(self) -> None:
-        for channel in self.channels:
-            lib.channel_close(channel)
-        self.channels = []
-        if self.worker:
-            lib.worker_free(self.worker)
-            self.worker = None
-            os.close(self.wake)
-
-    def dispose(self) -> None:
-        self.stop()
-        for fd in [self.board, *(fd for kept in self.segments.values() for _, fd in kept), *self.names.values()]:
-            os.close(fd)
-
-    def send(self, kind: int, conn: int = 1, *, acceptor: int = 0, topic: int = 0, id: int = 0, pri: int = 0,
-             delay: int = 0, ttr: int = 60 * SECOND, body: bytes = b"") -> int:
-        slot, self.next_slot = self.next_slot, self.next_slot + 1
-        head = REQUEST.pack(kind, 0, 0, conn, slot, topic, id, pri, len(body), delay, ttr)
-        message = ffi.new("struct message *")
-        ffi.memmove(message, head, len(head))
-        lib.channel_send(self.channels[acceptor], message, body, len(body))
-        return slot
-
-    def turn(self, seconds: float = 0, acceptor: int = 0) -> list[Answer]:
-        for channel in self.channels:
-            lib.channel_publish(channel)
-        lib.worker_turn(self.worker, self.now, self.wall)
-        self.now += int(seconds * SECOND)
-        self.wall += int(seconds * SECOND)
-        turns, busy = 0, True
-        while turns < 3 or (self.piece and busy and turns < 100):
-            busy = lib.worker_turn(self.worker, self.now, self.wall)
-            self.supply()
-            turns += 1
-        return self.receive(acceptor)
-
-    def receive(self, acceptor: int = 0) -> list[Answer]:
-        answers, channel = [], self.channels[acceptor]
-        while m := lib.channel_receive(channel):
-            whole = ffi.buffer(m, REQUEST.size + m.body_bytes)
-            kind, status, flags, conn, slot, topic, id, pri, _, delay, seq = REQUEST.unpack_from(whole)
-            body = whole[REQUEST.size :]
-            answers.append(Answer(conn, slot, kind, status, id, pri, body, bool(flags & 1), topic, seq, delay))
-        lib.channel_release(channel)
-        return answers
-
-    def ask(self, kind: int, conn: int = 1, **fields: Any) -> Answer:  # noqa: ANN401
-        slot = self.send(kind, conn, **fields)
-        answers = self.turn(acceptor=fields.get("acceptor", 0))
-        assert [a.slot for a in answers] == [slot]
-        return answers[0]
-
-    def open(self, name: str, number: int, shard: int = 0) -> None:
-        self.send(OPEN, topic=number, id=shard, body=name.encode())
+from tests.shards.bench import (
+    BURY,
+    CANCEL,
+    CANCELLED,
+    CLOSE,
+    DEADLINE_SOON,
+    DELETE,
+    FOREVER,
+    GONE,
+    KICK,
+    LIST,
+    NO_SPACE,
+    NONE,
+    NOT_FOUND,
+    OK,
+    PEEK_BURIED,
+    PEEK_DELAYED,
+    PEEK_ID,
+    PEEK_READY,
+    PROBE,
+    PUBLISH,
+    RELEASE,
+    REQUEST,
+    RESERVE,
+    RESERVE_ID,
+    RETURN,
+    SECOND,
+    SHARDS,
+    STATS_ID,
+    STATS_TOPIC,
+    TAKE,
+    TIMED_OUT,
+    TOUCH,
+    WATCH,
+    Bench,
+)
 
 
 @pytest.fixture()
@@ -506,173 +387,6 @@ def test_a_backlog_of_many_pages_is_served_in_order_around_its_gaps(bench: Bench
     served += [a.id for a in bench.turn() if a.kind == RESERVE]
     assert [id for id in served if id < 50_000 * SHARDS] == left[: sum(id < 50_000 * SHARDS for id in served)]
     assert len(served) == len(left)
-
-
-# --- topics of which the log holds nothing any more -------------------------------------------------------------------
-
-
-def pass_through(bench: Bench, name: str, count: int = 1) -> list[int]:
-    """Messages that are published and deleted; then the topic sleeps. Their seqs."""
-    bench.open(name, 9)
-    ids = [(bench.next_slot + n) * SHARDS for n in range(count)]  # slots are not given twice
-    for id in ids:
-        assert bench.ask(PUBLISH, topic=9, id=id).status == OK
-    for id in ids:
-        assert bench.ask(DELETE, id=id).status == OK
-    bench.send(CLOSE, topic=9)
-    bench.turn()
-    records = [r for _, fd in bench.segments[0] for r in decode_segment(Path(f"/proc/self/fd/{fd}"))]
-    published = [r for r in records if isinstance(r, Record) and r.kind == 3]
-    return [r.seq for r in published[-count:]]
-
-
-def go_on_in_a_new_segment(bench: Bench) -> None:
-    active = lib.worker_active_segment(bench.worker, 0)
-    while lib.worker_active_segment(bench.worker, 0) == active:
-        lib.worker_roll(bench.worker, 0)
-        bench.turn()
-
-
-def lose_segments(bench: Bench, count: int) -> None:
-    """Restarts as if so many segments at the end of shard 0's log had been deleted: as the store then does."""
-    bench.stop()
-    number = max((n for n, fd in bench.segments[0] if not waits(fd, is_last=True)), default=0) + count
-    bench.segments[0] = [(n, fd) for n, fd in bench.segments[0] if not waits(fd, is_last=True) or bench.drop(0, n, fd)]
-    for at in range(bench.segments[0][-1][0] + 1 if bench.segments[0] else number, number + 1):
-        fd = os.memfd_create("segment")
-        os.write(fd, encode_header(Header(0, SHARDS, at, bench.wall, missing=1)))
-        bench.segments[0].append((at, fd))
-    bench.start()
-
-
-def drop_all_but_the_active(bench: Bench) -> None:
-    for _ in range(lib.worker_dead_segments(bench.worker, 0)):
-        assert lib.worker_drop_first(bench.worker, 0)
-        os.close(bench.segments[0].pop(0)[1])
-    assert bench.segments[0][0][0] == lib.worker_active_segment(bench.worker, 0)
-
-
-def names_in_log(bench: Bench) -> set[bytes]:
-    records = [r for _, fd in bench.segments[0] for r in decode_segment(Path(f"/proc/self/fd/{fd}"))]
-    return {bytes(r.body) for r in records if isinstance(r, Record) and r.kind == 1}
-
-
-def keep(bench: Bench, names: bytes | None) -> None:
-    lib.worker_keep_topics(bench.worker, 0, ffi.NULL if names is None else names, len(names or b""))
-
-
-@pytest.mark.parametrize("restarted", [False, True])
-@pytest.mark.parametrize("names", [b"t", b"not here\nt", b"t\nt\n", b"\nt\nother", None])
-def test_a_topic_that_is_kept_counts_on_from_its_own_seq(bench: Bench, names: bytes | None, restarted: bool) -> None:
-    assert pass_through(bench, "t", 3) == [0, 1, 2]
-    assert pass_through(bench, "forgotten", 7)[-1] == 6
-    go_on_in_a_new_segment(bench)
-    keep(bench, names)
-    drop_all_but_the_active(bench)
-    assert (b"t" in names_in_log(bench), b"forgotten" in names_in_log(bench)) == (True, names is None)
-    assert pass_through(bench, "t") == [3]
-    for seq in (4, 5, 6):
-        go_on_in_a_new_segment(bench)
-        if restarted:
-            bench.restart()
-            keep(bench, names)
-        drop_all_but_the_active(bench)
-        go_on_in_a_new_segment(bench)  # of t there is its name
-        drop_all_but_the_active(bench)
-        assert b"t" in names_in_log(bench)
-        assert pass_through(bench, "t") == [seq]
-
-
-def test_what_is_said_last_of_topics_to_keep_holds(bench: Bench) -> None:
-    pass_through(bench, "t", 3)
-    pass_through(bench, "tt", 2)
-    pass_through(bench, "high", 7)
-    keep(bench, b"t\nhigh")
-    keep(bench, b"tt")
-    go_on_in_a_new_segment(bench)
-    drop_all_but_the_active(bench)
-    assert names_in_log(bench) == {b"tt"}
-    assert pass_through(bench, "tt") == [2]
-    assert pass_through(bench, "new") == [7]
-    keep(bench, b"")
-    for _ in range(2):
-        go_on_in_a_new_segment(bench)
-        drop_all_but_the_active(bench)
-    assert names_in_log(bench) == set()
-    assert pass_through(bench, "tt") == [3]
-
-
-def test_a_topic_that_came_back_can_be_forgotten_again_after_a_restart(bench: Bench) -> None:
-    assert pass_through(bench, "t", 2) == [0, 1]
-    go_on_in_a_new_segment(bench)
-    go_on_in_a_new_segment(bench)
-    assert lib.worker_drop_first(bench.worker, 0)  # segments that name it are left
-    os.close(bench.segments[0].pop(0)[1])
-    assert pass_through(bench, "t") == [2]
-    bench.restart()
-    go_on_in_a_new_segment(bench)
-    drop_all_but_the_active(bench)
-    assert pass_through(bench, "u") == [3]
-    assert pass_through(bench, "t") == [3]
-    bench.restart()
-    assert pass_through(bench, "t") == [4]
-
-
-def read_back_at(bench: Bench, *, wall: int) -> None:
-    """Another process, whose monotonic clock has nothing to do with the one before, when the wall clock says so."""
-    bench.stop()
-    bench.now, bench.wall = 5 * SECOND, wall
-    bench.start()
-    bench.open("a", 1)
-    bench.turn()
-
-
-@pytest.mark.parametrize("how", ["published", "released"])
-@pytest.mark.parametrize("set_back", [0, 3600 * SECOND])
-def test_a_clock_that_was_set_back_makes_no_delay_longer(bench: Bench, how: str, set_back: int) -> None:
-    """Not by what the delay was at first either: what passed since then, as far as the log saw it, has passed."""
-    if how == "published":
-        bench.ask(PUBLISH, topic=1, id=4, delay=8 * SECOND)
-    else:
-        bench.ask(PUBLISH, topic=1, id=4)
-        bench.ask(RESERVE)
-        bench.ask(RELEASE, id=4, delay=8 * SECOND)
-    bench.turn(3)
-    bench.ask(PUBLISH, topic=2, id=5)
-    bench.ask(PUBLISH, topic=1, id=8, delay=100 * SECOND)  # the log of its shard sees how late it is
-    for _ in range(2):
-        read_back_at(bench, wall=bench.wall - set_back)
-        bench.send(WATCH, 1, topic=1)
-        bench.turn(4.9)
-        assert bench.ask(RESERVE).status == TIMED_OUT
-        bench.now -= int(4.9 * SECOND)
-        bench.wall -= int(4.9 * SECOND)
-    read_back_at(bench, wall=bench.wall)
-    bench.send(WATCH, 1, topic=1)
-    bench.turn(5.1)
-    assert bench.ask(RESERVE).id == 4
-
-
-def test_a_clock_that_went_forward_makes_what_is_delayed_due(bench: Bench) -> None:
-    bench.ask(PUBLISH, topic=1, id=4, delay=8 * SECOND)
-    read_back_at(bench, wall=bench.wall + 9 * SECOND)
-    bench.send(WATCH, 1, topic=1)
-    bench.turn()
-    assert bench.ask(RESERVE).id == 4
-
-
-def test_no_message_is_dated_before_it_was_sent(bench: Bench) -> None:
-    """A turn that began before it came in does not lend it its time."""
-    lib.worker_read_clock(bench.worker, True)
-    sent = time.time_ns()
-    bench.wall = sent - 60 * SECOND
-    assert bench.ask(PUBLISH, topic=1, id=4).status == OK
-    content = Path(f"/proc/self/fd/{bench.segments[0][0][1]}").read_bytes()
-    dated = [entry.time_ns for entry in decode_segment(content) if isinstance(entry, Record) and entry.id == 4]
-    assert dated and sent <= dated[0] <= time.time_ns()
-
-
-# --- what one connection holds ----------------------------------------------------------------------------------------
 
 
 def test_jobs_whose_time_runs_out_in_any_order_are_reserved_at_no_higher_price(bench: Bench) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 import pytest
 from mq_shards.csrc._core import lib
 
+from tests.shards.bench import GONE, OK, SHARDS
 from tests.shards.subscriptions import Channels, delivered, drop_oldest, roll
-from tests.shards.test_worker import GONE, OK, SHARDS
 
 ONCE = struct.Struct("<QQII")
 EARLY: int = lib.STATUS_EARLY

@@ -7,8 +7,7 @@ from typing import Any
 
 from mq_shards.csrc._core import ffi, lib
 
-from tests.shards.subscriptions import Channels
-from tests.shards.test_worker import (
+from tests.shards.bench import (
     BURY,
     OK,
     PUBLISH,
@@ -18,6 +17,7 @@ from tests.shards.test_worker import (
     WATCH,
     Answer,
 )  # fmt: skip
+from tests.shards.subscriptions import Channels
 
 MANY = 12_000
 PIECE = 4096  # WORKER_TURN_STEPS, csrc/shards/worker_state.h
