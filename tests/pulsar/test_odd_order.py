@@ -1,13 +1,15 @@
 """Commands in an order that no client sends them in, without waiting for answers: each is answered as if it had come
-after the answers to those before, and nobody else notices."""
+after the answers to those before, and nobody else notices. The same with values that no client gives their fields."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
+from mq_shards.acceptor.protocols.pulsar.clients import NOT_ALLOWED, TOPIC_NOT_FOUND
 from mq_shards.acceptor.protocols.pulsar.messages import encode
 
+from tests.pulsar import odd_fields
 from tests.pulsar.odd_order import Script
 from tests.pulsar.servers import PulsarServer, running
 from tests.pulsar.wire import Frame, Wire, payload_of
@@ -82,6 +84,33 @@ def test_none_of_many_orders_does(server: PulsarServer) -> None:
             bystander.quiet()
         bystander.send(b"x")
         bystander.expect("send_receipt")
+
+
+@pytest.mark.parametrize("count", [60, pytest.param(3000, marks=pytest.mark.long)])
+def test_no_values_of_fields_end_anything_but_their_own_connection(server: PulsarServer, count: int) -> None:
+    with Wire(server.port) as bystander:
+        bystander.connect().producer("bystander-of-fields")
+        for seed in range(count):
+            odd_fields.play(server.port, seed)
+            bystander.quiet()
+        bystander.send(b"x")
+        bystander.expect("send_receipt")
+
+
+@pytest.mark.parametrize("mode", [-1, 4, 1 << 30])
+def test_an_access_mode_that_is_none_is_refused(server: PulsarServer, mode: int) -> None:
+    with Wire(server.port) as wire:
+        wire.connect()
+        answer = wire.ask("producer", "error", topic="modes", producer_id=1, producer_access_mode=mode)
+        assert answer.error == NOT_ALLOWED
+        wire.producer("modes")
+
+
+@pytest.mark.parametrize("version", [b"", b"\x00", bytes(8) + b"\xff" * 40, b"\xff" * 40])
+def test_a_version_of_a_schema_may_have_any_length(server: PulsarServer, version: bytes) -> None:
+    with Wire(server.port) as wire:
+        answer = wire.connect().ask("getSchema", "getSchemaResponse", topic="versions", schema_version=version)
+        assert answer.error_code == TOPIC_NOT_FOUND
 
 
 def test_an_id_is_taken_again_while_its_consumer_is_closed(wire: Wire, topic: str) -> None:

@@ -41,6 +41,7 @@ PRODUCE, CONSUME = "produce", "consume"
 KINDS: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 MAX_SCHEMA_PROPERTIES: Final = 1024
 MAX_WATCHERS: Final = 1000  # of a connection
+VERSION_BYTES: Final = 8  # of a schema; what a client sends behind them means nothing
 WATCH_TRIES: Final = 5  # how often the gateway is asked again for a watcher, if it does not answer
 # The catalog's names of the types of schema, indexed by Schema.Type.
 SCHEMA_TYPES: Final = (
@@ -106,7 +107,7 @@ def consumer_fields(body: Message) -> Fields:
 
 
 def version_bytes(version: int) -> bytes:
-    return version.to_bytes(8, "big", signed=True)
+    return version.to_bytes(VERSION_BYTES, "big", signed=True)
 
 
 class Topics:
@@ -384,7 +385,8 @@ class Topics:
             }  # fmt: skip
             request.reply("getSchemaResponse", schema=schema, schema_version=version_bytes(found["version"]))
 
-        wanted = int.from_bytes(body.schema_version, "big", signed=True) if body.HasField("schema_version") else None
+        version = body.schema_version[:VERSION_BYTES] if body.HasField("schema_version") else None
+        wanted = None if version is None else int.from_bytes(version, "big", signed=True)
         self._catalog.ask("get-schema", heard, topic=str(topic), version=wanted, **who(request.client))
 
     def put_schema(self, request: Request, topic: TopicName) -> None:
