@@ -7,7 +7,7 @@
 
 #include "base/bindings.h"
 
-enum { NAMES = 300, LIMIT = 100, IDLE = 40, STEPS = 200000 };
+enum { NAMES = 300, LIMIT = 100, IDLE = 40, STEPS = 80000 };
 
 static struct bindings bindings;
 static char names[NAMES][1024];

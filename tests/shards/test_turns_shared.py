@@ -139,16 +139,17 @@ def test_channels_that_are_listed_are_counted_too(bench: Channels) -> None:
 
 
 def test_what_many_parked_behind_what_is_long_is_done_in_pieces(bench: Channels) -> None:
-    put(bench, 100 * 255)
-    put(bench, 100 * 1000, delay=1000)
+    many = 50
+    put(bench, many * 255)
+    put(bench, many * 1000, delay=1000)
     slots = []
-    for n in range(100):
+    for n in range(many):
         bench.raw(WATCH, 1 + n, topic=bench.topic("t"))
         slots.append(bench.raw(lib.MSG_KICK, 1 + n, topic=bench.topic("t"), id=1000))
     lib.worker_longest_turn(bench.worker)
     answers = bench.step()
     assert was_short(bench)
-    for n in range(100):
+    for n in range(many):
         slots += [bench.raw(RESERVE, 1 + n) for _ in range(255)]
         answers += bench.step() if n % 10 == 9 else []
     came = {a.slot for a in answers}
