@@ -9,7 +9,7 @@
 
 #include "base/arena_pages.h"
 
-enum { LIMIT = 20000, STEPS = 160000, PAGE = 4096 };
+enum { LIMIT = 20000, STEPS = 80000, PAGE = 4096 };
 
 static bool there[LIMIT];
 static uint32_t all[LIMIT], count;

@@ -8,7 +8,7 @@
 
 #include "base/subjects.h"
 
-enum { PATTERNS = 6000, STAY = 1500, WALKS = 12, PIECE = 64, AT_ONE_PLACE = 16 };
+enum { PATTERNS = 6000, STAY = 1500, WALKS = 25, PIECE = 64, AT_ONE_PLACE = 16 };
 
 static struct subject_entry entries[PATTERNS];
 static uint32_t seen[PATTERNS];

@@ -11,7 +11,7 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 CORE = HERE.parent.parent / "csrc"
-FLAGS = ("-std=c11", "-g", "-O2", "-Wall", "-Wextra", "-fsanitize=undefined", "-fno-sanitize-recover=all")
+FLAGS = ("-std=c11", "-g1", "-O1", "-Wall", "-Wextra", "-fsanitize=undefined", "-fno-sanitize-recover=all")
 
 
 def run_model(folder: Path, name: str, sources: tuple[str, ...], *arguments: str) -> None:
