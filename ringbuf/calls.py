@@ -93,6 +93,7 @@ class Asked:
 class _Question:
     """A question to the other side that is not answered."""
 
+    what: str
     heard: Callable[[Reply], None]
     until_ns: int
     again: bool
@@ -184,7 +185,7 @@ class Calls:
         number = self._next
         self._next = self._next % 0xFFFFFFFF + 1
         message = what.encode() + b"\n" + body
-        question = self._questions[number] = _Question(heard, self._now_ns() + timeout_ns, again)
+        question = self._questions[number] = _Question(what, heard, self._now_ns() + timeout_ns, again)
         if len(message) > MESSAGE_BYTES:
             self._refuse_soon(question, Status.TOO_LARGE)
         elif not self._expected or len(self._questions) > UNDER_WAY or not self._has_room(len(message)):
@@ -437,11 +438,19 @@ class Calls:
             raise CallsError(f"a message of kind {kind} without a name")
         if kind == _ASK:
             self._serve(Asked(what.decode(errors="replace"), body, self, number, self._generation))
-        elif what == b"lost":
-            for hearer in self._lost:
-                hearer()
-        elif (hearer_of := self._hearers.get(what.decode(errors="replace"))) is not None:
-            hearer_of(body)
+        else:
+            self._tell(what.decode(errors="replace"), body)
+
+    def _tell(self, what: str, body: bytes) -> None:
+        hearer_of = self._hearers.get(what)
+        try:
+            if what == "lost":
+                for hearer in self._lost:
+                    hearer()
+            elif hearer_of is not None:
+                hearer_of(body)
+        except Exception:
+            log.exception("cannot handle what is told: %s", what)
 
     def _serve(self, asked: Asked) -> None:
         handler = self._handlers.get(asked.what)
@@ -474,7 +483,10 @@ class Calls:
         question = self._questions.pop(number, None)
         if question is not None:
             self._let_go(question)
-            question.heard(reply)
+            try:
+                question.heard(reply)
+            except Exception:
+                log.exception("cannot handle the answer to %s", question.what)
 
 
 def _nobody(reply: Reply) -> None:

@@ -129,6 +129,24 @@ def test_what_nobody_answers_and_what_fails_is_said(two: Two, caplog: pytest.Log
     assert "ZeroDivisionError" in caplog.text
 
 
+def test_an_answer_or_a_fact_that_cannot_be_handled_is_said_and_ends_nothing(
+    two: Two, caplog: pytest.LogCaptureFixture
+) -> None:
+    two.join()
+
+    def fail(what: object) -> None:
+        raise ZeroDivisionError
+
+    two.there.serve("double", lambda asked: asked.answer(asked.body * 2))
+    two.here.ask("double", b"a", fail)
+    two.there.hear("fact", fail)
+    two.here.tell("fact", b"b")
+    number = two.ask("double", b"c")
+    two.run()
+    assert two.replies == {number: Reply(OK, b"cc")}
+    assert "cannot handle the answer to double" in caplog.text and "cannot handle what is told: fact" in caplog.text
+
+
 def test_an_answer_that_is_too_large_is_no_answer_but_said(two: Two) -> None:
     two.join()
     two.there.serve("much", lambda asked: asked.answer(bytes(MESSAGE_BYTES)))

@@ -6,7 +6,6 @@ policies known last.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
@@ -14,8 +13,6 @@ import orjson
 from mq_shards.acceptor.protocols.pulsar.clients import SERVICE_NOT_READY, PulsarError
 from mq_shards.acceptor.protocols.pulsar.names import TopicName
 from mq_shards.ringbuf.calls import Calls, Reply
-
-log = logging.getLogger(__name__)
 
 SECOND_NS: Final = 1_000_000_000
 # How long a client waits for a gateway that is busy or down. Time that it has already been down counts.
@@ -93,12 +90,6 @@ class Catalog:
         a gateway that is there may take; `timeout_ns`: how long to wait in any case."""
 
         def answered(reply: Reply) -> None:
-            try:
-                hear(reply)
-            except Exception:  # as for a command: a defect costs no other client its connection
-                log.exception("cannot handle the answer to pulsar.%s", what)
-
-        def hear(reply: Reply) -> None:
             if not reply.ok:
                 heard(GatewayDownError())
                 return
