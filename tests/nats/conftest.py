@@ -13,7 +13,7 @@ from tests.nats.servers import NatsServer, nats_server, running
 KINDS = [
     pytest.param(0, id="nats-server", marks=pytest.mark.skipif(nats_server() is None, reason="no nats-server")),
     pytest.param(1, id="shards-1"),
-    pytest.param(2, id="shards-2"),
+    pytest.param(2, id="shards-2", marks=pytest.mark.long),  # what differs from one, differs with three
     pytest.param(3, id="shards-3"),
 ]
 
