@@ -69,7 +69,7 @@ class Load:
 
     def _run(self) -> None:
         with client_of(self._server) as client:
-            while not self._stop.is_set():
+            while not self._stop.wait(0.001):  # what is put is looked at one by one afterwards
                 begun = time.monotonic()
                 job = client.put(b"%d " % len(self.put) + BODY)
                 self.first[job], self.put[job] = begun, time.monotonic()
