@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from tests.nats.clusters import OURS, OURS_3, Member, bodies, cluster, mixtures
+from tests.nats.leaf_wire import LeafWire
 from tests.nats.route_wire import RouteWire
 from tests.nats.wire import Wire
-from tests.servers import comm_of, wait_until
+from tests.servers import comm_of, free_port, wait_until
 
 MUCH = 30_000  # many pieces
 
@@ -109,6 +111,34 @@ def test_a_server_that_comes_back_at_once_is_not_refused_for_what_it_wanted_befo
             wire.close()
         wait_until(lambda: nobody_wants(client, b"much.0"), "it is gone")
         client.close()
+
+
+def test_what_a_leaf_node_wanted_goes_everywhere_though_a_server_takes_its_room_at_once(tmp_path: Path) -> None:
+    port, much = free_port(), MUCH - 100
+    options = ["--listen", f"nats-leaf://127.0.0.1:{port}"]
+    member = Member(OURS, tmp_path, extra=[f"nats.cluster-max-interest={MUCH}"], options=options)
+    member.start()
+    try:
+        member.wait()
+        wire, leaf = RouteWire.joined(member.route_port), LeafWire.joining(port, "")
+        wanted: set[bytes] = set()
+
+        def listen() -> set[bytes]:
+            for line in wire.barrier():
+                words = line.split()
+                if words[-1].startswith(b"leafy."):
+                    (wanted.add if words[0].endswith(b"+") else wanted.discard)(words[-1])
+            return wanted
+
+        leaf.send(b"".join(b"LS+ leafy.%d\r\n" % n for n in range(much)))
+        leaf.barrier()
+        wait_until(lambda: len(listen()) == much, "the other server knows all")
+        leaf.close()
+        wire.send(b"".join(b"RS+ $G much.%d\r\n" % n for n in range(much)))
+        wait_until(lambda: not listen(), "the other server knows that none is wanted any more")
+        wire.close()
+    finally:
+        member.stop()
 
 
 def test_what_clients_of_an_acceptor_wanted_goes_with_it_but_for_what_others_want() -> None:

@@ -43,22 +43,24 @@ void nats_other_left(struct acceptor *a, struct nats_server *server, uint32_t nu
     if (server->left.first != NULL) codec_left(a, server->protocol);
 }
 
+/* Other acceptors learn of a route's end by themselves; servers and leaf nodes connected here do not. */
+static void forget(struct acceptor *a, struct nats_server *server, struct nats_remote *r) {
+    nats_tell_routes_of(a, server, r, 0);
+    nats_shadows_hear(a, server, r, 0);
+    nats_drop_remote(a, server, r);
+}
+
 bool nats_may_hear(struct acceptor *a, struct nats_server *server) {
     const uint64_t most_bytes = (uint64_t)server->max_interest * NATS_INTEREST_BYTES;
     while (server->interest >= server->max_interest || server->interest_bytes >= most_bytes) {
         if (server->left.first == NULL || !nats_is_route(server->left.first->other)) return false;
-        nats_drop_remote(a, server, server->left.first);
+        forget(a, server, server->left.first);
     }
     return true;
 }
 
-/* Other acceptors learn of a route's end by themselves; servers and leaf nodes connected here do not. */
 static void forget_some(struct acceptor *a, struct nats_server *server, size_t left) {
-    for (struct nats_remote *r; (r = server->left.first) != NULL && left > 0; left--) {
-        nats_tell_routes_of(a, server, r, 0);
-        nats_shadows_hear(a, server, r, 0);
-        nats_drop_remote(a, server, r);
-    }
+    for (; server->left.first != NULL && left > 0; left--) forget(a, server, server->left.first);
 }
 
 /* --- clients ------------------------------------------------------------------------------------------------------ */
