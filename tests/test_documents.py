@@ -202,7 +202,10 @@ def test_targets_of_make_are_there(line: Line, only_parsed: None) -> None:
 
 
 # Without a module it is for what stands in the block below it.
-@pytest.mark.parametrize("line", [line for line in ours("python") if words(line.text)[1:]], ids=lambda line: f"{line.document}:{line.text[:60]}")
+MODULES: Final = [line for line in ours("python") if words(line.text)[1:]]
+
+
+@pytest.mark.parametrize("line", MODULES, ids=lambda line: f"{line.document}:{line.text[:60]}")
 def test_modules_that_are_run_take_what_is_written(
     line: Line, only_parsed: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
