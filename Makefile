@@ -71,13 +71,10 @@ test:
 endif
 
 # Ends well whatever its tests say: so that the others do not end with it. None of them has prerequisites, `test` has them:
-# make would look at one that waited for its own only when another stream has ended. Each has a session of its own, as the
-# brokers that it starts have: the kernel shares the cores out among sessions, and all streams would get no more than a broker. So they do not hear of a ^C by themselves.
+# make would look at one that waited for its own only when another stream has ended.
 $(STREAMS:%=stream-%): stream-%:
 	@status=0
-	env --default-signal=INT,QUIT setsid .venv/bin/python -m pytest --durations=8 -o cache_dir=build/pytest-$* $($*_TESTS) >build/$*.log 2>&1 &
-	trap "kill -INT $$! && wait $$!" INT TERM
-	wait $$! || status=$$?
+	.venv/bin/python -m pytest --durations=8 -o cache_dir=build/pytest-$* $($*_TESTS) >build/$*.log 2>&1 || status=$$?
 	echo $$status >build/$*.status
 	echo "$*: $$(tail -n 1 build/$*.log)"
 
