@@ -442,15 +442,14 @@ class Calls:
             self._tell(what.decode(errors="replace"), body)
 
     def _tell(self, what: str, body: bytes) -> None:
-        hearer_of = self._hearers.get(what)
-        try:
-            if what == "lost":
-                for hearer in self._lost:
-                    hearer()
-            elif hearer_of is not None:
-                hearer_of(body)
-        except Exception:
-            log.exception("cannot handle what is told: %s", what)
+        hearers: list[Callable[[], None]] = [*self._lost] if what == "lost" else []
+        if (hearer_of := self._hearers.get(what)) is not None:
+            hearers.append(lambda: hearer_of(body))
+        for hearer in hearers:
+            try:
+                hearer()
+            except Exception:
+                log.exception("cannot handle what is told: %s", what)
 
     def _serve(self, asked: Asked) -> None:
         handler = self._handlers.get(asked.what)

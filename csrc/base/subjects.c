@@ -534,6 +534,13 @@ struct subject_groups *subjects_groups(struct subjects *s) {
     return &s->groups;
 }
 
+struct subject_entries *subjects_entries(struct subjects *s, struct text pattern, struct text group) {
+    struct subject_pattern *p = s != NULL ? subjects_find(s, pattern.at, pattern.bytes) : NULL;
+    if (p == NULL || group.bytes == 0) return p != NULL ? &p->alone : NULL;
+    struct subject_group *g = subject_group_find(subjects_groups(s), p, group.at, group.bytes);
+    return g != NULL ? &g->entries : NULL;
+}
+
 void subjects_tail_begin(struct subjects *s, struct subject_tail *tail, struct subject_pattern *p, uint32_t begin) {
     assert(begin <= p->alone.count);
     *tail = (struct subject_tail){s->tails, &p->alone, begin, p->alone.count};

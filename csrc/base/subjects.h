@@ -17,6 +17,7 @@
 
 #include "base/siphash.h"
 #include "base/subject.h"
+#include "base/text.h"
 
 struct subject_tail;
 struct subjects;
@@ -82,6 +83,8 @@ bool subjects_each_from(struct subjects *subjects, struct subjects_cursor *curso
 struct subject_pattern *subjects_find(const struct subjects *subjects, const void *pattern, size_t bytes);
 /* All groups, by their names. */
 struct subject_groups *subjects_groups(struct subjects *subjects);
+/* The entries of a pattern, of those alone or of those in a group; NULL: there are none. `subjects` may be NULL. */
+struct subject_entries *subjects_entries(struct subjects *subjects, struct text pattern, struct text group);
 
 /* Begins a tail (subject_tail.h) with the entries of a pattern that are in no group, from `begin` on. It must be ended,
  * whatever becomes of the pattern. */

@@ -13,8 +13,7 @@
 enum { REMEMBERED_FROM = 8 };
 
 struct owner {
-    uint64_t round; /* subscription.owners when it was found */
-    uint16_t slot;
+    uint64_t round; /* subscription.owners when it was found; the place in the table tells the slot */
     uint32_t consumer;
 };
 
@@ -49,13 +48,13 @@ uint32_t owners_find(struct worker *w, uint32_t subscription, uint16_t slot, uin
     if (remembers && !s->owners) s->owners = ++all->owner_rounds;
     /* Of one round each slot has a place of its own. */
     struct owner *found = remembers ? &all->owners[(slot + s->owners * 40503) % KEY_SLOTS] : NULL;
-    if (found && found->round == s->owners && found->slot == slot) {
+    if (found && found->round == s->owners) {
         ++*looked;
         return found->consumer;
     }
     *looked += s->consumers;
     const uint32_t consumer = look(w, s, slot);
-    if (found) *found = (struct owner){.round = s->owners, .slot = slot, .consumer = consumer};
+    if (found) *found = (struct owner){.round = s->owners, .consumer = consumer};
     return consumer;
 }
 

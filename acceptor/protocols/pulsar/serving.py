@@ -20,7 +20,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mq_shards.acceptor.engine import FOREVER, Answer, Engine, protocol_number
 from mq_shards.acceptor.protocol import Broker, Settings
@@ -60,9 +60,6 @@ from mq_shards.acceptor.protocols.pulsar.topics import Topics
 from mq_shards.acceptor.protocols.pulsar.transactions import Transactions
 from mq_shards.acceptor.upgrade import Upgrades
 from mq_shards.csrc.decompression import decompress
-
-if TYPE_CHECKING:
-    pass
 
 # The release that clients are told, and its version of the protocol.
 SERVER_VERSION: Final = "Pulsar Server 4.0.7 (mq-shards)"

@@ -20,13 +20,8 @@ void nats_tell(struct acceptor *a, struct nats_server *server, uint32_t account,
 
 static struct nats_remote *find_remote(const struct nats_server *server, const struct nats_account *account,
                                        uint32_t other, uint32_t origin, struct text subject, struct text queue) {
-    struct subject_pattern *p = subjects_find(account->remote, subject.at, subject.bytes);
-    if (p == NULL) return NULL;
-    struct subject_group *g =
-        queue.bytes > 0 ? subject_group_find(subjects_groups(account->remote), p, queue.at, queue.bytes) : NULL;
-    if (queue.bytes > 0 && g == NULL) return NULL;
-    struct subject_entries *entries = g != NULL ? &g->entries : &p->alone;
-    for (uint32_t i = 0; i < entries->count; i++) {
+    struct subject_entries *entries = subjects_entries(account->remote, subject, queue);
+    for (uint32_t i = 0; entries != NULL && i < entries->count; i++) {
         struct nats_remote *r = (struct nats_remote *)(void *)subject_entries_items(entries)[i];
         if (r->other == other && r->origin == origin && !nats_has_left(server, r)) return r;
     }

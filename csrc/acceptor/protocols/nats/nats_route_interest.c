@@ -79,18 +79,10 @@ static bool is_told_over(const struct nats_server *server, const struct connecti
     return (kind & NATS_OUTSIDE) == 0 || r->origin != nats_link_of(server, route_of(c)->other)->origin;
 }
 
-static struct subject_entries *entries_of(const struct nats_account *account, struct text subject, struct text queue) {
-    struct subject_pattern *p = NULL;
-    if (account->remote != NULL) p = subjects_find(account->remote, subject.at, subject.bytes);
-    if (p == NULL || queue.bytes == 0) return p != NULL ? &p->alone : NULL;
-    struct subject_group *g = subject_group_find(subjects_groups(account->remote), p, queue.at, queue.bytes);
-    return g != NULL ? &g->entries : NULL;
-}
-
 /* The weight of others' interest that is told over a connection. */
 static uint64_t weight_there(const struct nats_server *server, const struct nats_account *account, struct text subject,
                              struct text queue, const struct connection *c) {
-    struct subject_entries *entries = entries_of(account, subject, queue);
+    struct subject_entries *entries = subjects_entries(account->remote, subject, queue);
     if (entries == NULL) return 0;
     struct subject_entry **items = subject_entries_items(entries);
     uint64_t weight = 0;
@@ -118,7 +110,7 @@ static void weigh_origin(struct nats_server *server, uint32_t origin, uint64_t w
 static struct weights weigh_others(struct nats_server *server, const struct nats_account *account, struct text subject,
                                    struct text queue, const struct nats_remote *except) {
     struct weights w = {0};
-    struct subject_entries *entries = entries_of(account, subject, queue);
+    struct subject_entries *entries = subjects_entries(account->remote, subject, queue);
     server->origin_stamp++;
     struct subject_entry **items = entries != NULL ? subject_entries_items(entries) : NULL;
     for (uint32_t i = 0; entries != NULL && i < entries->count; i++) {
@@ -356,7 +348,7 @@ static void say(struct nats_telling *t, struct nats_interest said) {
 /* Tells interest of each cluster of leaf nodes here, to a server that distinguishes clusters. */
 static void tell_origins(struct nats_telling *t, struct text subject, struct text queue) {
     struct nats_server *server = t->server;
-    struct subject_entries *entries = entries_of(&server->accounts[t->account], subject, queue);
+    struct subject_entries *entries = subjects_entries(server->accounts[t->account].remote, subject, queue);
     (void)weigh_others(server, &server->accounts[t->account], subject, queue, NULL);
     struct subject_entry **items = entries != NULL ? subject_entries_items(entries) : NULL;
     for (uint32_t i = 0; entries != NULL && i < entries->count && !t->c->closed; i++) {

@@ -49,17 +49,9 @@ static struct nats_shadow *shadow_of(struct subject_entry *entry) {
     return (struct nats_shadow *)(void *)entry;
 }
 
-static struct subject_entries *entries_of(const struct nats_shadows *shadows, struct text subject, struct text queue) {
-    struct subject_pattern *p = NULL;
-    if (shadows->subjects != NULL) p = subjects_find(shadows->subjects, subject.at, subject.bytes);
-    if (p == NULL || queue.bytes == 0) return p != NULL ? &p->alone : NULL;
-    struct subject_group *g = subject_group_find(subjects_groups(shadows->subjects), p, queue.at, queue.bytes);
-    return g != NULL ? &g->entries : NULL;
-}
-
 static struct nats_shadow *find(const struct nats_shadows *shadows, const struct nats_share *share, struct text subject,
                                 struct text queue, struct text wanted) {
-    struct subject_entries *entries = entries_of(shadows, subject, queue);
+    struct subject_entries *entries = subjects_entries(shadows->subjects, subject, queue);
     for (uint32_t i = 0; entries != NULL && i < entries->count; i++) {
         struct nats_shadow *s = shadow_of(subject_entries_items(entries)[i]);
         if (s->share == share && s->bytes == wanted.bytes && memcmp(s->wanted, wanted.at, s->bytes) == 0) return s;
