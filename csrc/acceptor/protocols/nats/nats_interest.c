@@ -7,7 +7,6 @@
 #include "acceptor/protocols/nats/nats_mesh.h"
 #include "acceptor/protocols/nats/nats_route.h"
 #include "acceptor/protocols/nats/nats_shadows.h"
-#include "base/subject_groups.h"
 
 void nats_tell(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject, struct text queue,
                uint32_t weight) {
