@@ -6,6 +6,7 @@ policies known last.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
@@ -13,6 +14,8 @@ import orjson
 from mq_shards.acceptor.protocols.pulsar.clients import SERVICE_NOT_READY, PulsarError
 from mq_shards.acceptor.protocols.pulsar.names import TopicName
 from mq_shards.ringbuf.calls import Calls, Reply
+
+log = logging.getLogger(__name__)
 
 SECOND_NS: Final = 1_000_000_000
 # How long a client waits for a gateway that is busy or down. Time that it has already been down counts.
@@ -40,6 +43,16 @@ class GatewayDownError(PulsarError):
 
     def __init__(self) -> None:
         super().__init__(SERVICE_NOT_READY, "The broker's catalog cannot be asked now")
+
+
+def handle(what: str, heard: Heard, found: Callable[[], Fields | PulsarError]) -> None:
+    """Gives `heard` what the gateway says of `what`. If that cannot be handled because of a defect of ours, `heard` is
+    given an error instead, so that the client who waits gets an answer."""
+    try:
+        heard(found())
+    except Exception:
+        log.exception("cannot handle the answer to %s", what)
+        heard(PulsarError(ERRORS["UnknownError"], f"The broker cannot handle the answer to {what}"))
 
 
 class Catalog:
@@ -82,6 +95,16 @@ class Catalog:
         elif told["namespace"] in self._policies:
             self.learn(told["namespace"], told["policies"], told.get("topic"), told.get("topic_policies", {}))
 
+    def _read(self, reply: Reply) -> Fields | PulsarError:
+        if not reply.ok:
+            return GatewayDownError()
+        found: Fields = orjson.loads(reply.body)
+        if "error" not in found:
+            return found
+        if found["error"] == "AuthorizationError":
+            self._refused()
+        return PulsarError(ERRORS.get(found["error"], SERVICE_NOT_READY), found["reason"])
+
     def ask(
         self, what: str, heard: Heard, *, again: bool = True, timeout_ns: int | None = None,
         patience_ns: int = TIMEOUT_NS, **fields: object,
@@ -90,16 +113,7 @@ class Catalog:
         a gateway that is there may take; `timeout_ns`: how long to wait in any case."""
 
         def answered(reply: Reply) -> None:
-            if not reply.ok:
-                heard(GatewayDownError())
-                return
-            found: Fields = orjson.loads(reply.body)
-            if "error" in found:
-                if found["error"] == "AuthorizationError":
-                    self._refused()
-                heard(PulsarError(ERRORS.get(found["error"], SERVICE_NOT_READY), found["reason"]))
-            else:
-                heard(found)
+            handle(what, heard, lambda: self._read(reply))
 
         if self._calls is None:
             heard(GatewayDownError())

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 import orjson
 from mq_shards.acceptor import engine
 from mq_shards.acceptor.engine import Answer
-from mq_shards.acceptor.protocols.pulsar.catalog import LIST_NS, Catalog, Fields, GatewayDownError
+from mq_shards.acceptor.protocols.pulsar.catalog import LIST_NS, Catalog, Fields, GatewayDownError, handle
 from mq_shards.acceptor.protocols.pulsar.clients import (
     METADATA_ERROR,
     NOT_ALLOWED,
@@ -140,10 +140,10 @@ class Topics:
         def heard(found: Fields | PulsarError) -> None:
             # In the order of the connection's requests, though making a topic takes longer than finding it.
             waiting = self._opening[key]
-            waiting.popleft().said(found)
+            handle("open", waiting.popleft().said, lambda: found)
             if isinstance(found, GatewayDownError):  # down for one request is down for all that wait
                 while waiting:
-                    waiting.popleft().said(found)
+                    handle("open", waiting.popleft().said, lambda: found)
             if waiting:
                 waiting[0].ask()
             else:
