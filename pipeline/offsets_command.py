@@ -2,13 +2,16 @@
 
 Only a query that is stopped can be moved, and what it has written stays. Moved back, it reads messages again; moved
 forward, it leaves some out. Its state (windows, what deduplication has seen) does not move with it.
+
+To show where a query is takes no broker: of one that does not answer it is only unknown how far behind the query is. To
+move it takes all of them, since the place to move to is theirs.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -46,8 +49,11 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
         {**connection, "topicPattern": ".*", "pollTimeoutMs": str(PATIENCE_MS)}, streaming=False
     ))  # fmt: skip
     try:
-        streams = connected.streams()
         names, bound = _names(options), _bound(options)
+        silent = connected.leave_out_silent() if bound is None else {}
+        for error in silent.values():
+            print(f"mq-pipeline: {error}", file=sys.stderr)
+        streams = connected.streams()
         if bound is not None:
             position = _chosen(positions, options.source)
             moved = _moved(position, bound, names, streams, connected)
@@ -60,16 +66,17 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
                 kept = checkpoint.move(position.source, moved)
                 print(f"moved; what was there is kept in {kept}", file=sys.stderr)
                 positions = checkpoint.positions()
-        for position in positions:
-            _tell_missing(position, connected)
-        rows = [row for position in positions for row in _rows(position, names, streams, connected)]
+        offsets = [(position.source, Offset.decode(position.offset, connected.by_id)) for position in positions]
+        for _, offset in offsets:
+            _tell_missing(offset, connected.by_id, {str(address) for address in silent})
+        rows = [row for source, offset in offsets for row in _rows(source, offset, names, streams)]
     finally:
         connected.close()
     if options.json:
         print(orjson.dumps([dict(zip(_COLUMNS, row, strict=True)) for row in rows]).decode())
     else:
         print(text_table(_COLUMNS, rows))
-    return 0
+    return 1 if silent else 0
 
 
 def _names(options: argparse.Namespace) -> frozenset[str] | None:
@@ -134,10 +141,11 @@ def _moved(
     return identity.of_now(moved, {key: streams[key] for key in meant}, {}).encode()
 
 
-def _tell_missing(position: Position, brokers: Brokers) -> None:
-    offset = Offset.decode(position.offset, brokers.by_id)
-    for broker in sorted({key.broker for key in offset.seqs} - set(brokers.by_id)):
-        print(f"broker {offset.named(broker)} is not among --brokers: its place is kept", file=sys.stderr)
+def _tell_missing(offset: Offset, answered: Collection[str], silent: Collection[str]) -> None:
+    """`answered`: ids of brokers; `silent`: addresses."""
+    for broker in sorted({key.broker for key in offset.seqs} - set(answered)):
+        if offset.addresses.get(broker) not in silent:
+            print(f"broker {offset.named(broker)} is not among --brokers: its place is kept", file=sys.stderr)
 
 
 def _is_from_the_first(bound: Bound, topic: str) -> bool:
@@ -146,9 +154,8 @@ def _is_from_the_first(bound: Bound, topic: str) -> bool:
 
 
 def _rows(
-    position: Position, names: frozenset[str] | None, streams: Mapping[Key, Stream], brokers: Brokers
+    source: int, offset: Offset, names: frozenset[str] | None, streams: Mapping[Key, Stream]
 ) -> list[tuple[object, ...]]:
-    offset = Offset.decode(position.offset, brokers.by_id)
     found: list[tuple[object, ...]] = []
     for key in sorted(offset.seqs):
         if names is not None and key.topic not in names:
@@ -157,5 +164,5 @@ def _rows(
         stream, seq = streams.get(key), offset.seqs[key]
         latest = stream.topic.latest if stream else None
         behind = stream.topic.messages(seq, stream.topic.latest) if stream else None
-        found.append((position.source, key.topic, at, seq, latest, behind))
+        found.append((source, key.topic, at, seq, latest, behind))
     return found

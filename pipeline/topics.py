@@ -6,10 +6,11 @@ A broker is known by the id of its data directory, and not by the address at whi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from mq_shards.pipeline.client import Address, Client, Topic
+from mq_shards.pipeline.client import Address, BrokerError, Client, Topic
 from mq_shards.pipeline.options import EARLIEST, LATEST, AtSeq, Bound, OptionError, ReadOptions
 
 MS_NS: Final = 1_000_000
@@ -76,6 +77,23 @@ class Brokers:
     def counts_on(self, broker: str) -> bool:
         """Whether its topics count on from where they were when they were forgotten, as of the last look."""
         return self._known[self.by_id[broker]].counts_on
+
+    def leave_out_silent(self) -> dict[Address, BrokerError]:
+        """Goes on without the brokers that do not answer, or refuse us, and returns why, for those who only show what
+        is known. All are asked at once, since each is waited for."""
+        silent: dict[Address, BrokerError] = {}
+
+        def ask(address: Address) -> None:
+            try:
+                self._clients[address].identify()
+            except BrokerError as error:
+                silent[address] = error
+
+        with ThreadPoolExecutor(len(self._clients)) as threads:
+            list(threads.map(ask, self._clients))
+        for address in silent:
+            self._clients.pop(address).close()
+        return dict(sorted(silent.items()))
 
     def streams(self) -> dict[Key, Stream]:
         """Returns the streams that the query selects, in the order of keys: the same dict as before if nothing has

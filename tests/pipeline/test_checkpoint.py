@@ -183,6 +183,34 @@ def test_a_broker_that_is_left_out_is_named_and_so_is_who_wants_to_move_there(
         assert f"--brokers: a is of {named}, which is not among them" in capsys.readouterr().err
 
 
+def test_a_broker_that_does_not_answer_is_named_and_what_is_known_is_shown(
+    gateway: Gateway, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mq_shards.pipeline.offsets_command.PATIENCE_MS", 100)
+    played = Played()
+    fill(gateway, "a", 5)
+    with Gateway() as other:
+        fill(other, "b", 2)
+        driver = Driver(played, {"brokers": f"{gateway.address},{other.address}"})
+        assert driver.begin()
+        driver.do_begun()
+    write(tmp_path, played)
+    before = (tmp_path / "offsets" / "0").read_bytes()
+    fill(gateway, "a", 3)
+    both = ("--brokers", f"{gateway.address},{other.address}")
+    assert offsets(gateway, tmp_path, *both, "--json") == 1, "not all is known"
+    said = capsys.readouterr()
+    by_topic = {row.pop("topic"): row for row in json.loads(said.out)}
+    assert (by_topic["a"]["next seq"], by_topic["a"]["latest"], by_topic["a"]["behind"]) == (5, 8, 3)
+    assert list(by_topic["b"].values()) == [1, other.address, 2, None, None]
+    assert f"broker {other.address}: " in said.err
+    assert len(said.err.splitlines()) == 1, "it is not called one that was left out, too"
+    for to in ("latest", '{"a": 0}'):
+        assert offsets(gateway, tmp_path, *both, "--move-to", to) == 1
+        assert f"broker {other.address}: " in capsys.readouterr().err
+    assert (tmp_path / "offsets" / "0").read_bytes() == before
+
+
 def test_a_dry_run_shows_where_a_query_would_be_and_moves_nothing(
     gateway: Gateway, played: Played, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
