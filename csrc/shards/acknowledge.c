@@ -204,8 +204,7 @@ static void note(struct worker *w, uint32_t delivery, const struct parts_left *l
 static uint32_t delivery_of(const struct worker *w, const struct acknowledgement *a) {
     const struct transaction *of = transaction_of(w, a);
     const struct topic *t = topic_at(&w->topics, of->topic);
-    uint32_t subscription =
-        a->subscription <= of->shard->subscriptions_known ? of->shard->subscriptions[a->subscription] : 0;
+    uint32_t subscription = shard_subscription(of->shard, a->subscription);
     const struct record *r = subscription ? message_head(w, t, a->seq) : NULL;
     return r ? delivery_find(w, subscription, r->id) : 0;
 }
@@ -455,7 +454,7 @@ uint32_t transactions_pending(const struct worker *w, const struct topic *t, uin
 void transactions_moved(struct worker *w, struct shard *s, const struct topic *t, uint64_t seq) {
     for (uint32_t n = first_of(w, t, seq), next; n; n = next) {
         struct acknowledgement *a = at(w, n);
-        uint32_t subscription = s->subscriptions[a->subscription];
+        uint32_t subscription = shard_subscription(s, a->subscription);
         next = a->same_next;
         /* If it were logged now, behind later records, recovery would count it again. */
         if (a->over) {
@@ -488,19 +487,20 @@ void replay_pending(struct worker *w, struct shard *s, uint32_t topic, const str
     uint64_t txn;
     struct parts_left left = {.words = (uint32_t)(record_body_bytes(r) / sizeof *left.bits)};
     const struct topic *t = topic_at(&w->topics, topic);
-    if (r->attribute_bytes < sizeof txn || r->id > s->subscriptions_known || !s->subscriptions[r->id]) return;
+    uint32_t subscription = shard_subscription(s, r->id);
+    if (r->attribute_bytes < sizeof txn || !subscription) return;
     if (left.words > PARTS_MAX_WORDS) return;
     memcpy(&txn, record_attributes(r), sizeof txn);
     memcpy(left.bits, record_body(r), left.words * sizeof *left.bits);
     const struct record *of = log_read(s->log, stream_place(&t->stream, r->seq));
-    uint32_t delivery = of ? delivery_find(w, s->subscriptions[r->id], of->id) : 0;
+    uint32_t delivery = of ? delivery_find(w, subscription, of->id) : 0;
     if (!delivery) return;
     uint32_t transaction = replay_take(w, topic, txn);
     uint32_t there = find(w, transaction, (uint32_t)r->id, r->seq, &left);
     const struct parts_left *some = r->flags & PENDING_PARTS ? &left : NULL;
     bool upto = (r->flags & PENDING_UPTO) != 0;
     if (upto) {
-        struct subscription *channel = worker_subscription(w, s->subscriptions[r->id]);
+        struct subscription *channel = worker_subscription(w, subscription);
         if (channel->upto != txn + 1 || channel->upto_seq < r->seq) {
             channel->upto_seq = r->seq;
             channel->upto_part = some ? 0 : UPTO_ALL; /* the record also leaves parts that were acknowledged before */

@@ -22,6 +22,7 @@
 #include "shards/records.h"
 #include "shards/retain.h"
 #include "shards/room.h"
+#include "shards/shard.h"
 #include "shards/split.h"
 #include "shards/stream.h"
 #include "shards/subscription.h"
@@ -60,12 +61,11 @@ static bool write_channel(struct worker *w, struct handover *h) {
     if (!s->number) return true;
     h->written = room_reserve(w, shard, 3, 2 * s->name_bytes, true, &status) == DONE;
     if (!h->written) return false;
-    if (status != STATUS_OK) {
+    if (status != STATUS_OK || !shard_know_subscription(shard, h->subscription, s->number)) {
         subscription_remove(w, h->subscription);
         h->subscription = 0;
         return true;
     }
-    shard->subscriptions[s->number] = h->subscription;
     /* On recovery it begins behind all messages but those its topic keeps, and then gets those there are. */
     uint64_t cursor = s->cursor;
     s->cursor = t->keeps ? t->stopped_seq : t->next_seq;

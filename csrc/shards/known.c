@@ -32,7 +32,7 @@ static void list_last(struct worker *w, struct shard *s, uint32_t topic) {
 /* --- how much the names take -------------------------------------------------------------------------------------- */
 
 bool shard_has_logged(const struct shard *s, const struct subscription *of, uint32_t subscription) {
-    return of->number && s->subscriptions[of->number] == subscription;
+    return of->number && shard_subscription(s, of->number) == subscription;
 }
 
 struct log_size shard_name_size(const struct worker *w, const struct shard *s, const struct topic *t) {

@@ -22,11 +22,10 @@
 #include "shards/topic_life.h"
 
 static uint32_t subscription_of(struct shard *s, uint64_t number) {
-    if (!number || number > UINT32_MAX / 4) return 0;
-    if (number <= s->subscriptions_known) return s->subscriptions[number];
+    uint32_t subscription = shard_subscription(s, number);
     /* It was deleted, but its number must not be reused while the log knows it. */
-    (void)shard_know_subscription(s, 0, (uint32_t)number);
-    return 0;
+    if (!subscription && number <= UINT32_MAX) (void)shard_know_subscription(s, 0, (uint32_t)number);
+    return subscription;
 }
 
 /* Makes the topic keep a job's message, if it was published during a pause. In an earlier release the channel had it,
@@ -104,7 +103,7 @@ static void begin_at(struct worker *w, struct shard *s, uint32_t subscription, c
 static void replay_subscription(struct worker *w, struct shard *s, const struct record *r) {
     uint32_t topic = shard_topic(s, r->topic), subscription = subscription_of(s, r->id);
     size_t name_bytes = record_body_bytes(r);
-    if (!topic || !r->id || r->id > UINT32_MAX / 4 || !name_bytes || name_bytes > CHANNEL_NAME_MAX) return;
+    if (!topic || !r->id || r->id > UINT32_MAX || !name_bytes || name_bytes > CHANNEL_NAME_MAX) return;
     if (!subscription) {
         if (subscription_find(w, topic, record_body(r), name_bytes)) return;
         replay_durable(w, topic, false); /* always true: only durable topics have subscriptions */
@@ -373,7 +372,7 @@ void replay_subscription_record(struct worker *w, struct shard *s, const struct 
     case RECORD_SEEK: replay_seek(w, subscription, r->seq); break;
     case RECORD_ADOPT: replay_adopt(w, s, subscription, r); break;
     case RECORD_UNSUBSCRIBE:
-        s->subscriptions[r->id] = 0;
+        shard_unknow_subscription(s, (uint32_t)r->id);
         subscription_remove(w, subscription);
         break;
     default: break; /* written by a later version */

@@ -29,30 +29,28 @@ void shard_free(struct shard *shard) {
     forgotten_free(&shard->forgotten);
     producers_free(&shard->writers);
     producers_free(&shard->named);
-    free(shard->subscriptions);
+    map_free(&shard->subscriptions);
     free(shard->use);
     free(shard);
 }
 
-/* Makes a table large enough for a number. */
-static bool reach(uint32_t **table, uint32_t *capacity, uint32_t number) {
-    if (number < *capacity) return true;
-    if (number > UINT32_MAX / 4) return false;
-    uint32_t larger = *capacity ? *capacity : 64;
-    while (larger <= number) larger *= 2;
-    uint32_t *items = realloc(*table, sizeof *items * larger);
-    if (!items) return false;
-    memset(items + *capacity, 0, sizeof *items * (larger - *capacity));
-    *table = items;
-    *capacity = larger;
-    return true;
+/* --- subscriptions ------------------------------------------------------------------------------------------------ */
+
+uint32_t shard_number_for_subscription(const struct shard *s) {
+    uint32_t number = s->subscriptions_known;
+    do number = number < UINT32_MAX ? number + 1 : 1;
+    while (shard_subscription(s, number));
+    return number;
 }
 
 bool shard_know_subscription(struct shard *s, uint32_t subscription, uint32_t number) {
-    if (!reach(&s->subscriptions, &s->subscriptions_capacity, number)) return false;
-    s->subscriptions[number] = subscription;
+    if (subscription && !map_insert(&s->subscriptions, number, subscription)) return false;
     if (number > s->subscriptions_known) s->subscriptions_known = number;
     return true;
+}
+
+void shard_unknow_subscription(struct shard *s, uint32_t number) {
+    if (shard_subscription(s, number)) map_remove(&s->subscriptions, number);
 }
 
 /* --- what keeps a segment alive ----------------------------------------------------------------------------------- */

@@ -58,13 +58,12 @@ struct shard {
     bool keep_all;   /* no name may be forgotten */
     bool drowsy;     /* some names are to be forgotten */
     struct shard *next_drowsy;
-    uint32_t subscriptions_known; /* highest subscription number in the log */
-    uint32_t subscriptions_capacity;
-    uint32_t *subscriptions;  /* the worker's number by the log's; 0: deleted */
-    uint32_t retaining;       /* the first topic that retains */
-    uint32_t forgetting;      /* the one now forgetting what was in dropped segments; 0: none */
-    uint64_t forgetting_page; /* where it continues */
-    uint32_t pinned;          /* the first subscription that was set back */
+    uint32_t subscriptions_known; /* the last subscription number given in the log */
+    struct map subscriptions;     /* from subscription numbers in the log to the worker's */
+    uint32_t retaining;           /* the first topic that retains */
+    uint32_t forgetting;          /* the one now forgetting what was in dropped segments; 0: none */
+    uint64_t forgetting_page;     /* where it continues */
+    uint32_t pinned;              /* the first subscription that was set back */
     uint64_t floor;
     struct forgotten forgotten;
     uint64_t top_id;

@@ -239,7 +239,7 @@ enum outcome topic_subscription(struct worker *w, uint32_t topic, const struct c
          * topic keeps. */
         if (ephemeral && t->waiting_messages + t->waiting_delayed)
             shard_log_emptied(w, s, topic, 0, t->keeps ? t->stopped_seq : t->next_seq);
-        uint32_t number = ephemeral ? 0 : s->subscriptions_known + 1;
+        uint32_t number = ephemeral ? 0 : shard_number_for_subscription(s);
         *subscription = subscription_make(w, topic, wish->name, name_bytes, number);
         if (!*subscription || (number && !shard_know_subscription(s, adopts && many ? 0 : *subscription, number))) {
             if (*subscription) subscription_remove(w, *subscription);
@@ -269,7 +269,7 @@ static void dismiss_all(struct worker *w, uint32_t subscription) {
 
 static void unsubscribe(struct worker *w, uint32_t subscription) {
     struct subscription *s = worker_subscription(w, subscription);
-    if (s->number) w->own[subscription_topic(w, s)->shard]->subscriptions[s->number] = 0;
+    if (s->number) shard_unknow_subscription(w->own[subscription_topic(w, s)->shard], s->number);
     handover_forget(w, s->topic, subscription);
     dismiss_all(w, subscription);
     if (!subscription_leave(w, subscription)) subscription_remove(w, subscription);

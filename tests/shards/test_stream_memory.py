@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from mq_shards.csrc._core import lib
 
-from tests.shards.bench import CLOSE, IGNORE, PUBLISH, SECOND, SHARDS, WATCH
+from tests.shards.bench import CLOSE, IGNORE, OK, PUBLISH, SECOND, SHARDS, WATCH
 from tests.shards.subscriptions import SUBSCRIBE, TIMEOUT, Channels
 
 
@@ -69,6 +69,27 @@ def test_memory_of_tubes_that_are_gone_is_given_back(bench: Channels) -> None:
     assert most - before > 12 << 20
     assert own_memory() - before < (most - before) / 2
     assert lib.worker_topics(bench.worker) == 1000
+
+
+def test_channels_that_are_gone_leave_nothing_of_their_numbers(bench: Channels) -> None:
+    """Each has a number in the log that no other gets soon, also after a restart."""
+    bench.raw(lib.MSG_CHANGE, 998, pri=lib.CHANGE_MAKE, body=b"t")
+
+    def come_and_go(first: int, count: int) -> None:
+        for n in range(first, first + count):
+            bench.raw(lib.MSG_CHANGE, 998, pri=lib.CHANGE_MAKE, body=b"t\nc%d" % n)
+            bench.raw(lib.MSG_CHANGE, 998, pri=lib.CHANGE_DELETE, body=b"t\nc%d" % n)
+            if n % 500 == 499:
+                assert {a.status for a in bench.turn()} == {OK}
+
+    come_and_go(0, 1000)
+    before = own_memory()
+    come_and_go(1000, 40_000)
+    assert own_memory() - before < 80_000
+    bench.restart()
+    assert lib.worker_topics(bench.worker) == 1
+    come_and_go(0, 500)
+    assert own_memory() - before < 80_000
 
 
 def test_a_stream_grows_from_its_first_message_to_both_sides(bench: Channels) -> None:
