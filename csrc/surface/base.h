@@ -14,6 +14,10 @@ uint32_t crc32c_extend_streams(uint32_t crc, const void *data, size_t bytes);
 uint32_t crc32c_extend_portable(uint32_t crc, const void *data, size_t bytes);
 uint32_t crc32c_advance(uint32_t state, uint64_t bytes);
 
+/* == base/json_members == */
+
+size_t json_members(const void *text, size_t bytes, const uint8_t *names, void *out);
+
 /* == base/login_attempts == */
 
 #define LOGIN_SOURCES      ...

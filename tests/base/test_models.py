@@ -52,3 +52,7 @@ def test_an_arena_that_gives_pages_back_keeps_what_lives(tmp_path: Path) -> None
 
 def test_a_spin_lasts_where_messages_come_soon_and_ends_where_most_do_not(tmp_path: Path) -> None:
     run_model(tmp_path, "adaptive_spin_model", ())
+
+
+def test_members_of_a_json_object_are_written_within_their_room(tmp_path: Path) -> None:
+    run_model(tmp_path, "json_members_model", ("base/json_members.c",))

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,7 +30,7 @@ from mq_shards.acceptor.protocols import go_json
 from mq_shards.acceptor.protocols.go_json import DecodeError
 from mq_shards.acceptor.protocols.nsq import options as nsq_options
 from mq_shards.acceptor.protocols.nsq import tls as nsq_tls
-from mq_shards.acceptor.protocols.nsq.identify import ClientError, parse
+from mq_shards.acceptor.protocols.nsq.identify import FIELDS, ClientError, parse
 from mq_shards.acceptor.protocols.nsq.serving import NsqServing, quoted, shortened
 from mq_shards.csrc._core import lib
 from mq_shards.ringbuf.control import Control
@@ -64,7 +65,18 @@ READERS = {"name": go_json.text, "on": go_json.flag, "small": go_json.int32, "la
 
 class TestGoJson:
     def read(self, body: bytes) -> dict[str, Any]:
-        return go_json.fields(go_json.loads(body), READERS)
+        """In both ways."""
+        results: list[dict[str, Any] | None] = []
+        for known in (lambda: body, lambda: go_json.members(body, READERS)):
+            try:
+                results.append(go_json.fields(go_json.loads(known()), READERS))
+            except DecodeError:
+                results.append(None)
+        found, same = results
+        assert found == same
+        if found is None:
+            raise DecodeError
+        return found
 
     @pytest.mark.parametrize(
         ("body", "found"),
@@ -84,6 +96,9 @@ class TestGoJson:
             (b'{"name": "\xff\xfe"}', {"name": "\ufffd\ufffd"}),
             (rb'{"name": "\u00fc\ud83d\ude00"}', {"name": "ü😀"}),
             (b'{"on": true}', {"on": True}),
+            (rb'{"n\u0061m\u0045": "x", "n\u0001me": 1, "n\ame": 1}'.replace(b"\\a", b"\\/"), {"name": "x"}),
+            (b'{"x": [{}, [], {"name": 1}, -0.5e+3, "\\n\\"]}"], "on": false, "name\\u0000": 1}', {"on": False}),
+            (b'{"": 1, "' + b"name" * 100 + b'": 1, "name": ""}', {"name": ""}),
         ],
     )
     def test_what_is_read(self, body: bytes, found: dict[str, Any]) -> None:
@@ -96,13 +111,55 @@ class TestGoJson:
             b'{"name": 1}', b'{"name": ["x"]}', b'{"on": 1}', b'{"on": "true"}', b'{"small": true}', b'{"small": "1"}',
             b'{"small": 1.0}', b'{"small": 1e2}', b'{"small": 2147483648}', b'{"large": 9223372036854775808}',
             b'{"large": -9223372036854775809}', b'{"large": NaN}', b'{"name": "\n"}', b'{"small": 01}', b'{"x": +1}',
-            b'\xef\xbb\xbf{}', b'{"x": ' + b"[" * 100_000, b"{\0}", b"// \n{}",
+            b'\xef\xbb\xbf{}', b'{"x": ' + b"[" * 100_000, b"{\0}", b"// \n{}", b'{"x": "\\u12g4"}', b'{"x": "\\x"}',
+            b'{"x": [1,]}', b'{"x": [1 2]}', b'{"x": [}}', b'{"x": {"y"}}', b'{"x": tru}', b'{"x": -}', b'{"x": 1.}',
+            b'{"x": 1e}', b'{"x": "\t"}', b'{"x": "', b'{"x": "\\', b'{"x": "\\u12', b'{"x":', b'{"x"', b"{,}", b"[",
         ],
         ids=lambda body: repr(body[:40]),
     )  # fmt: skip
     def test_what_is_not(self, body: bytes) -> None:
         with pytest.raises(DecodeError):
             self.read(body)
+
+
+JSON_PARTS = st.sampled_from(
+    [b"{", b"}", b"[", b"]", b",", b":", b" ", b'"name"', b'"on"', b'"x"', b'"', b"\\", b"\\u0061", b"1", b"-", b"0",
+     b".5", b"e3", b"true", b"null", b"\xff", b"\n"]
+)  # fmt: skip
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda one: (
+        st.lists(one, max_size=3)
+        | st.dictionaries(st.sampled_from(["name", "NAME", "on", "small", "x", ""]), one, max_size=4)
+    ),
+)
+
+
+@hypothesis.settings(max_examples=300, deadline=None)
+@given(JSON_VALUES, st.lists(st.tuples(st.integers(0, 200), JSON_PARTS), max_size=2))
+def test_known_members_alone_read_as_the_whole_text(value: object, changes: list[tuple[int, bytes]]) -> None:
+    body = json.dumps(value).encode()
+    for at, part in changes:
+        body = body[:at] + part + body[at + at % 3 :]
+    with contextlib.suppress(DecodeError):
+        TestGoJson().read(body)
+
+
+@pytest.mark.parametrize("key", [b"k%d", b"\\u0063lient_%d", b"client_%d"])
+def test_of_what_is_not_known_nothing_is_left(key: bytes) -> None:
+    unknown = b",".join(b'"' + key % n + b'":{"client_id":%d}' % n for n in range(10_000))
+    left = go_json.members(b"{" + unknown + b',"client_id":"x","hostname":[' + b"1," * 9999 + b"1]}", FIELDS)
+    assert left == b'{"client_id":"x","hostname":[]}'
+
+
+def test_what_is_not_known_may_be_as_deep_as_for_go() -> None:
+    for depth in (9999, 10_000):
+        body = b'{"x":' + b"[" * depth + b"]" * depth + b"}"
+        if depth < 10_000:
+            assert go_json.members(body, FIELDS) == b"{}"
+        else:
+            with pytest.raises(DecodeError):
+                go_json.members(body, FIELDS)
 
 
 @pytest.mark.parametrize(

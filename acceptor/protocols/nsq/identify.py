@@ -66,7 +66,7 @@ class Request(NamedTuple):
 def parse(body: bytes) -> Request:
     """Raises ClientError."""
     try:
-        return Request(**go_json.fields(go_json.loads(body), FIELDS))
+        return Request(**go_json.fields(go_json.loads(go_json.members(body, FIELDS)), FIELDS))
     except DecodeError:
         raise ClientError("E_BAD_BODY", "IDENTIFY failed to decode JSON body") from None
 
