@@ -104,7 +104,7 @@ enum message_kind {
                          INVALID */
     MSG_DETACH, /* producer_number: the producer leaves its topic -> OK | NOT_FOUND */
     MSG_PEEK_SEQ, /* topic, seq -> OK + id, seq, time_ns, body: the message, if it is retained; with pri not 0 otherwise the
-                     next one that is | NOT_FOUND */
+                     next one that is; with MSG_HEAD its headers, if they are short, or nothing | NOT_FOUND */
 
     MSG_SCAN, /* topic, seq: reads some messages from there on, as far as the topic's compacted view has come those in the
                          view, behind that all retained ones -> OK + seq: where to go on, or the end, incarnation, body: for each
@@ -264,6 +264,9 @@ enum headers_tag { HEADERS_NATS = 1, HEADERS_PULSAR = 2, HEADERS_SPARK = 3 };
  * bits set of the parts that are not finished. Several such bitmaps are ANDed, and when no bit is left the message is
  * finished. In a DELIVER's flags: a struct parts_head and its words precede the headers: the parts that are left. */
 #define MSG_PARTS 64u
+/* In the flags of a PEEK_SEQ, with MSG_HEADERS: only what precedes the message's contents is wanted. Headers of
+ * HEADERS_MAX_BYTES may go on in the body, so such a message is sent whole. */
+#define MSG_HEAD 64u
 struct parts_head {
     uint32_t words;
     uint32_t unused; /* 0 */

@@ -185,13 +185,24 @@ enum outcome position_tell(struct worker *w, uint32_t client, uint32_t topic, co
     return DONE;
 }
 
+/* How much of a message a PEEK_SEQ wants. */
+static size_t wanted_bytes(const struct record *r, const struct message *m) {
+    const size_t headers_bytes = message_headers_bytes(r);
+    const bool goes_on = headers_bytes >= sizeof(struct headers) + HEADERS_MAX_BYTES;
+    return m->flags & MSG_HEAD && !goes_on ? headers_bytes : record_body_bytes(r);
+}
+
 enum outcome position_peek(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
     const struct topic *t = topic ? topic_at(&w->topics, topic) : NULL;
     uint64_t seq = m->seq;
     if (t && m->pri) seq = stream_next_place(&t->stream, seq, retained_oldest(shard_of_topic(w, t)));
     const struct record *r = t ? message_head(w, t, seq) : NULL;
-    enum readable readable = r ? message_readable(w, t, r) : READ_FAILS;
-    if (readable == READ_MORE || (r && !request_may_send(w, client, record_body_bytes(r)))) return MORE;
+    const size_t bytes = r ? wanted_bytes(r, m) : 0;
+    enum readable readable = r ? READ_WHOLE : READ_FAILS;
+    if (r && bytes == record_body_bytes(r)) readable = message_readable(w, t, r);
+    if (r && bytes && bytes < record_body_bytes(r) && !log_readable_part(shard_of_topic(w, t)->log, r, 0, bytes))
+        readable = READ_FAILS;
+    if (readable == READ_MORE || (r && !request_may_send(w, client, bytes))) return MORE;
     if (readable == READ_FAILS) r = NULL;
     struct message a = request_answer_of(w, client, m, r ? STATUS_OK : STATUS_NOT_FOUND);
     a.seq = seq;
@@ -204,7 +215,7 @@ enum outcome position_peek(struct worker *w, uint32_t client, uint32_t topic, co
     a.id = r->id;
     a.time_ns = r->time_ns;
     request_send_logged(w, client, shard_of_topic(w, topic_at(&w->topics, topic)), &a,
-                        (const uint8_t *)record_body(r) + skipped, record_body_bytes(r) - skipped);
+                        (const uint8_t *)record_body(r) + skipped, bytes > skipped ? bytes - skipped : 0);
     return DONE;
 }
 

@@ -23,7 +23,7 @@ async def first_at(core: Core, topic: str, where: Position, at_ms: int) -> int:
     first, behind = where.first_seq, where.next_seq
     while first < behind:
         middle = (first + behind) // 2
-        entry = await core.entry(topic, middle, or_next=True)
+        entry = await core.entry(topic, middle, or_next=True, head=True)
         if entry is not None and entry.seq < behind and published_ms(entry) < at_ms:
             first = entry.seq + 1
         else:

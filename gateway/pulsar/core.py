@@ -278,12 +278,12 @@ class Core:
                     break
         return replace(found, whole=False)
 
-    async def entry(self, topic: str, seq: int, *, or_next: bool = False) -> Entry | None:
-        """`or_next`: if that message is not there, the next one that is."""
+    async def entry(self, topic: str, seq: int, *, or_next: bool = False, head: bool = False) -> Entry | None:
+        """`or_next`: if that message is not there, the next one that is; `head`: what it contains is not wanted."""
         number = self._bind(topic)
         worker = self._engine.worker_of_topic(number)
-        asked = self._ask(worker, lib.MSG_PEEK_SEQ, topic=number, pri=int(or_next), ttr_ns=seq, flags=lib.MSG_HEADERS)
-        answer = await asked
+        flags = lib.MSG_HEADERS | (lib.MSG_HEAD if head else 0)
+        answer = await self._ask(worker, lib.MSG_PEEK_SEQ, topic=number, pri=int(or_next), ttr_ns=seq, flags=flags)
         if answer.status != engine_module.OK:
             return None
         return _entry(answer)

@@ -57,7 +57,7 @@ class HttpAll:
         for part in parts:
             for subscription in await self._subscriptions(part):
                 where = await self._control.core.position(part.core, subscription)
-                entry = await self._control.core.entry(part.core, where.unfinished)
+                entry = await self._control.core.entry(part.core, where.unfinished, head=True)
                 if entry is None or entry.time_ns >= before_ns:
                     raise not_expired(name, subscription)
                 await self._control.core.expire(part.core, subscription, before_ns)

@@ -220,7 +220,7 @@ class HttpSubscriptions:
         for part in parts:
             where = await self._where_is(call, part)
             before_ns = int(self._control.now_s() * 1e9) - seconds * 1_000_000_000
-            entry = await self._control.core.entry(part.core, where.unfinished)
+            entry = await self._control.core.entry(part.core, where.unfinished, head=True)
             if entry is not None and entry.time_ns < before_ns:
                 await self._control.core.expire(part.core, call.names["subscription"], before_ns)
                 moved = True

@@ -202,7 +202,7 @@ class Stats:
                 continue
             try:
                 where = await self._control.core.position(name.core, subscription)
-                entry = await self._control.core.entry(name.core, where.unfinished)
+                entry = await self._control.core.entry(name.core, where.unfinished, head=True)
             except (NoTopicError, NoSubscriptionError):
                 continue
             if entry is not None:

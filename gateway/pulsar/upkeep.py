@@ -152,7 +152,7 @@ class Upkeep:
         where = await self._control.core.position(name.core, channel.name)
         entry = None
         if where.unfinished < where.next_seq:
-            entry = await self._control.core.entry(name.core, where.unfinished)
+            entry = await self._control.core.entry(name.core, where.unfinished, head=True)
         return 1 << 63 if entry is None else entry.time_ns
 
     async def _look_at_quotas(self, name: TopicName, figures: Figures, quotas: Json, over: dict[str, str]) -> None:

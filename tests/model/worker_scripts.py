@@ -563,7 +563,8 @@ class Play:
         elif which == 3:
             self.ask_topic(lib.MSG_SCAN, 994, topic, ttr=self.seq(c))
         elif which == 4:
-            self.ask_topic(lib.MSG_PEEK_SEQ, 994, topic, ttr=self.seq(c))
+            flags = (0, lib.MSG_HEADERS, lib.MSG_HEADERS | lib.MSG_HEAD)[a % 3]
+            self.ask_topic(lib.MSG_PEEK_SEQ, 994, topic, ttr=self.seq(c), flags=flags)
         elif which == 5:
             self.ask_topic((PEEK_READY, PEEK_DELAYED, PEEK_BURIED)[c % 3], 994, topic)
         elif which == 6:

@@ -430,6 +430,20 @@ def test_a_topic_tells_its_ends_and_a_channel_how_far_it_is(bench: Channels) -> 
         bench.turn()
 
 
+def test_of_a_message_only_what_precedes_its_contents_may_be_asked_for(bench: Channels) -> None:
+    assert bench.change(lib.CHANGE_RETAIN, "t") == OK
+    long = lib.HEADERS_MAX_BYTES
+    kept = [HEAD.pack(1, lib.HEADERS_PULSAR, 7, 0, 0) + b"h"]
+    kept += [HEAD.pack(long, lib.HEADERS_PULSAR, 0, 0, 0) + bytes(long)]
+    publish(bench, body=b"x" * 1000)
+    for headers in kept:
+        publish(bench, body=headers + b"x" * 1000, flags=lib.MSG_HEADERS)
+    bench.turn()
+    for seq, expected in enumerate([b"", kept[0], kept[1] + b"x" * 1000]):
+        head = ask(bench, lib.MSG_PEEK_SEQ, topic=bench.topic("t"), ttr=seq, flags=lib.MSG_HEADERS | lib.MSG_HEAD)
+        assert (head.status, head.seq, head.delay, head.body) == (OK, seq, bench.wall, expected)
+
+
 def test_an_incarnation_rises_when_a_topic_is_made_again_and_a_seq_is_never_another_message(bench: Channels) -> None:
     publish(bench, count=2)
     numbers = [position(bench).incarnation]

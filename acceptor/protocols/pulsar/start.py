@@ -99,7 +99,7 @@ class _Search:
                 self.high = middle
             self._halve()
 
-        self._ask(lib.MSG_PEEK_SEQ, peeked, ttr_ns=middle, pri=1, flags=lib.MSG_HEADERS)
+        self._ask(lib.MSG_PEEK_SEQ, peeked, ttr_ns=middle, pri=1, flags=lib.MSG_HEADERS | lib.MSG_HEAD)
 
 
 def _published_ms(answer: Answer) -> int:
