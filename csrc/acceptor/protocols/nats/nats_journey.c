@@ -65,7 +65,8 @@ static bool is_from_server(const struct leg *leg) {
     return leg->from != 0 && !nats_is_leaf(leg->from);
 }
 
-/* Delivers a leg's message in its account. */
+/* Delivers a leg's message in its account. As with nats-server, what came to a service, and its answer, is no message of
+ * a stream that others import from here. */
 static void arrive(struct acceptor *a, struct nats_server *server, struct leg *leg, bool is_last) {
     bool is_stream = leg->by != NULL && nats_share_is_stream(leg->by);
     leg->next = leg->count = 0;
@@ -77,7 +78,7 @@ static void arrive(struct acceptor *a, struct nats_server *server, struct leg *l
     if (is_last || is_stream)
         leg->answers = false;
     else
-        leg->count = nats_imports_of(server, leg->account, leg->message.subject, false, leg->imports);
+        leg->count = nats_imports_of(server, leg->account, leg->message.subject, NATS_IMPORTS_SERVICES, leg->imports);
 }
 
 /* Takes an answer to the account that waits for it; false when none does. */
@@ -172,8 +173,8 @@ static bool go_on(struct acceptor *a, struct nats_server *server, uint32_t accou
     first->untraced = first->any = false;
     first->measured = 0;
     first->next = 0;
-    first->count =
-        imports ? nats_imports_of(server, account, message->subject, is_from_server(first), first->imports) : 0;
+    enum nats_imports wanted = is_from_server(first) ? NATS_IMPORTS_STREAMS : NATS_IMPORTS_ALL;
+    first->count = imports ? nats_imports_of(server, account, message->subject, wanted, first->imports) : 0;
     journey->copies = 0;
     for (uint32_t depth = 0;;) {
         struct leg *leg = &journey->legs[depth];

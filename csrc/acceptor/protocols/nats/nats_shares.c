@@ -267,7 +267,11 @@ bool nats_share_apply(struct acceptor *a, struct nats_server *server, uint32_t a
     return true;
 }
 
-uint16_t nats_imports_of(struct nats_server *server, uint32_t account, struct text subject, bool only_streams,
+static bool is_wanted(const struct nats_share *share, enum nats_imports wanted) {
+    return wanted == NATS_IMPORTS_ALL || nats_share_is_stream(share) == (wanted == NATS_IMPORTS_STREAMS);
+}
+
+uint16_t nats_imports_of(struct nats_server *server, uint32_t account, struct text subject, enum nats_imports wanted,
                          const struct nats_share **imports) {
     const struct nats_shares *shares = server->accounts[account].shares;
     struct subject_pattern *const *patterns;
@@ -277,7 +281,7 @@ uint16_t nats_imports_of(struct nats_server *server, uint32_t account, struct te
     for (size_t i = 0; i < count; i++) {
         struct subject_entry **items = subject_entries_items(&patterns[i]->alone);
         for (uint32_t n = 0; n < patterns[i]->alone.count && found < NATS_MAX_IMPORTED; n++)
-            if (!only_streams || nats_share_is_stream(share_of(items[n]))) imports[found++] = share_of(items[n]);
+            if (is_wanted(share_of(items[n]), wanted)) imports[found++] = share_of(items[n]);
     }
     return found;
 }

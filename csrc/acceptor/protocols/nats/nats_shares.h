@@ -79,8 +79,9 @@ static inline struct subjects *nats_shares_mappings(const struct nats_shares *sh
 
 /* Returns what a subject is mapped to, or the subject itself. `room` has NATS_MAX_CONTROL_LINE bytes. */
 struct text nats_map(struct nats_server *server, const struct nats_shares *shares, struct text subject, uint8_t *room);
+enum nats_imports { NATS_IMPORTS_ALL, NATS_IMPORTS_STREAMS, NATS_IMPORTS_SERVICES };
 /* Finds the imports of an account's subject. Returns how many, at most NATS_MAX_IMPORTED. */
-uint16_t nats_imports_of(struct nats_server *server, uint32_t account, struct text subject, bool only_streams,
+uint16_t nats_imports_of(struct nats_server *server, uint32_t account, struct text subject, enum nats_imports wanted,
                          const struct nats_share **imports);
 /* Shares, one after the other; NULL: none any more. */
 const struct nats_share *nats_shares_first(const struct nats_shares *shares);
