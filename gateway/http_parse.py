@@ -13,6 +13,7 @@ from typing import Final
 # Go accepts a head of 1 MB, with any number of lines.
 MAX_HEAD_BYTES: Final = (1 << 20) + 4096
 MAX_HEADERS: Final = 10_000
+TLS_HANDSHAKE: Final = b"\x16\x03"  # a client that begins with it waits for an answer before it sends an end of a line
 MAX_CHUNK_LINE_BYTES: Final = 4096
 _TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VERSION: Final = re.compile(rb"HTTP/([0-9])\.([0-9])")

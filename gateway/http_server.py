@@ -26,6 +26,7 @@ from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_parse import (
     MAX_CHUNK_LINE_BYTES,
     MAX_HEAD_BYTES,
+    TLS_HANDSHAKE,
     BadRequestError,
     Head,
     chunk_bytes,
@@ -467,6 +468,8 @@ class _Connection(asyncio.BufferedProtocol):
             async with asyncio.timeout(IDLE_S):
                 looked_at = 0
                 while not (end := find_end(self.buffer, looked_at)):
+                    if self.buffer.startswith(TLS_HANDSHAKE):
+                        raise BadRequestError(why="TLS on a port that speaks none")
                     looked_at = len(self.buffer)
                     if looked_at > MAX_HEAD_BYTES:
                         raise BadRequestError(431)

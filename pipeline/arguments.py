@@ -32,7 +32,8 @@ def add_common(command: argparse.ArgumentParser) -> None:
     nice = f"with a local master: stand back behind other programs by so much, as nice(1) (default: {NICENESS})"
     command.add_argument("--nice", default=argparse.SUPPRESS, metavar="N", type=niceness, help=nice)
     brokers = "the brokers' http listeners (default: 127.0.0.1:4180)"
-    command.add_argument("--brokers", default=argparse.SUPPRESS, metavar="[https://]HOST:PORT,...", help=brokers)
+    places = "[https://]HOST:PORT,..."
+    command.add_argument("--brokers", default=argparse.SUPPRESS, metavar=places, type=addresses, help=brokers)
     for name, what in (("ca", "authorities to believe (https)"), ("cert", "a certificate to show"), ("key", "its key")):
         command.add_argument(f"--{name}", default=argparse.SUPPRESS, metavar="FILE", help=what)
     serve = "serve Prometheus metrics there while the job runs"
@@ -208,6 +209,19 @@ def duration(text: str) -> str:
     from mq_shards.pipeline.options import duration_s
 
     duration_s("--bronze-retention", text)
+    return text
+
+
+def addresses(text: str) -> str:
+    """Returns the text, which names at least one address."""
+    names = [name for name in text.split(",") if name.strip()]
+    for name in names:
+        try:
+            address(name)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+    if not names:
+        raise argparse.ArgumentTypeError("there is none; host:port,... is wanted")
     return text
 
 

@@ -24,6 +24,7 @@ from mq_shards.pipeline.jumps import jumped
 DEFAULT_PORT: Final = 4180
 DEFAULT_TLS_PORT: Final = 4181
 CONNECT_S: Final = 10.0
+PROBE_S: Final = 2.0
 WINDOW_BYTES: Final = 1 << 20  # most bytes in transit: a broker that slows readers down has no hold on these
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
@@ -440,8 +441,7 @@ class Client:
             except (OSError, http.client.HTTPException) as error:
                 self.close()
                 if time.monotonic() + pause_s > give_up:
-                    reason = str(error) or type(error).__name__
-                    raise BrokerError(f"broker {self.address}: {method} {path}: {reason}") from error
+                    raise BrokerError(f"broker {self.address}: {method} {path}: {_said(error)}") from error
             except _RefusedError as error:
                 self.close()
                 raise BrokerError(f"broker {self.address}: {method} {path}: {error}", error.status) from error
@@ -481,19 +481,49 @@ class Client:
         raise _RefusedError(reason, response.status)
 
 
+def _said(error: Exception) -> str:
+    if isinstance(error, http.client.BadStatusLine) and not isinstance(error, http.client.RemoteDisconnected):
+        return f"it does not speak HTTP there: {str(error).strip()[:80]!r}"
+    return str(error) or type(error).__name__
+
+
 def check_brokers(brokers: Iterable[Address]) -> None:
     """Asks each broker once, for jobs that begin with Spark: it would be some time until that failed, and tried again.
-    Raises BrokerError where that would not help: the broker refuses us, we do not believe it, its name is unknown."""
+    Raises BrokerError where that would not help: the broker refuses us, we do not believe it, its name is unknown, or
+    the port speaks something else."""
     for address in brokers:
         with Client(address, patience_s=0) as client:
             try:
                 client.identify()
             except BrokerError as error:
+                if isinstance(error.__cause__, OSError) and (said := _other_scheme(address)):
+                    raise BrokerError(f"broker {address}: {said}") from None
                 if _lasts(error.__cause__):
                     raise
 
 
+def _other_scheme(address: Address) -> str:
+    """Returns what to say if the port speaks HTTP with TLS, or without, and not as the address says; otherwise ""."""
+    try:
+        if address.tls is not None:
+            found = http.client.HTTPConnection(address.host, address.port, timeout=PROBE_S)
+        else:
+            context = ssl.create_default_context()
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # it is told nothing
+            found = http.client.HTTPSConnection(address.host, address.port, timeout=PROBE_S, context=context)
+        with contextlib.closing(found):
+            found.request("GET", "/v1/health")
+            found.getresponse()
+    except (OSError, http.client.HTTPException):
+        return ""
+    if address.tls is not None:
+        return f"it does not speak TLS there: http://{address}"
+    return f"it speaks only TLS there: https://{address}"
+
+
 def _lasts(error: BaseException | None) -> bool:
+    if isinstance(error, http.client.BadStatusLine):
+        return not isinstance(error, http.client.RemoteDisconnected)  # another protocol answers
     if isinstance(error, socket.gaierror):
         return error.errno != socket.EAI_AGAIN
     if isinstance(error, ssl.SSLError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import math
 import re
+import tempfile
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -56,6 +57,9 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
         with stopped_by_signals():
             addresses = connection_of(connection)
             check_brokers(addresses)
+            options.to.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=options.to):  # raises OSError before Spark has worked for nothing
+                pass
             topics = topics_of(addresses, options)
             backlog = backlog_of(addresses, topics, options)
             kept = sum(topic.records for topic in topics)
@@ -158,7 +162,6 @@ def _with_rates(totals: pa.Table) -> pa.Table:
 
 def write(directory: Path, tables: dict[str, pa.Table], until: datetime) -> None:
     """Writes tables, plots, and the page that has them all. `until`: the time up to which messages are known."""
-    directory.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
         for suffix, write in ((".parquet", pq.write_table), (".csv", pa_csv.write_csv)):
             new = directory / f"{name}{suffix}.new"

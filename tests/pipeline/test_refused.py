@@ -107,3 +107,21 @@ def test_a_port_without_tls_lasts_and_one_that_is_closed_does_not(gateway: Gatew
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     check_brokers(connection_of({"brokers": f"https://127.0.0.1:{port}"}))
+
+
+def test_a_report_that_could_not_be_written_ends_before_spark_begins(
+    gateway: Gateway, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gateway.topic("t").add(b"x")
+    (tmp_path / "file").write_text("")
+    for to in (tmp_path / "file", tmp_path / "file" / "report", Path("/proc/report")):
+        assert main(["--brokers", gateway.address, *job("report", to)]) == 1
+        assert str(to) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("brokers", ["http://", "ftp://a:1", "a:x", "a:99999", ",", ""])
+def test_brokers_that_are_no_addresses_are_a_wrong_call(brokers: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["readers", "--brokers", brokers])
+    assert ended.value.code == 2
+    assert "argument --brokers: " in capsys.readouterr().err

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mq_shards.pipeline.client import Address, BrokerError, Client
+from mq_shards.pipeline.client import Address, BrokerError, Client, check_brokers
 from mq_shards.pipeline.command import main
 from mq_shards.pipeline.encode import Section
 from mq_shards.pipeline.options import OptionError, ReadOptions, connection_of
@@ -18,12 +19,14 @@ from mq_shards.pipeline.write_options import WriteOptions
 from tests.nsq.certificates import Certificates
 from tests.pipeline.stream_driver import Checkpoint, run
 from tests.reader.broker import section
-from tests.supervisor.test_secure import Secure, secure
+from tests.supervisor.test_secure import Secure, free_port, secure
+
+HTTP = free_port()
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
-    with secure(tmp_path_factory.mktemp("secure")) as one:
+    with secure(tmp_path_factory.mktemp("secure"), f"--listen=http://127.0.0.1:{HTTP}") as one:
         yield one
 
 
@@ -77,6 +80,22 @@ def test_a_broker_may_want_a_certificate(tmp_path: Path, broker: Secure) -> None
         shown = connection | {"tlsCert": str(made.client.cert), "tlsKey": str(made.client.key)}
         write(shown, "t", b"1", b"2")
         assert run(Checkpoint(), **shown, topic="t") == [("t", 0), ("t", 1)]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "port", "said"),
+    [
+        ("https", "http", "it does not speak TLS there: http://{at}"),
+        ("http", "https", "it speaks only TLS there: https://{at}"),
+        ("http", "beanstalk", "it does not speak HTTP there: 'UNKNOWN_COMMAND'"),
+    ],
+)
+def test_a_job_at_a_port_of_another_kind_says_what_to_name(broker: Secure, scheme: str, port: str, said: str) -> None:
+    at = f"127.0.0.1:{ {'http': HTTP, 'https': broker.https, 'beanstalk': broker.server.port}[port] }"
+    began = time.monotonic()
+    with pytest.raises(BrokerError, match=re.escape(said.format(at=at))):
+        check_brokers(connection_of({"brokers": f"{scheme}://{at}"}))
+    assert time.monotonic() - began < 8, "not only when the broker has lost its patience with who says nothing"
 
 
 def test_jobs_take_the_same(broker: Secure, capsys: pytest.CaptureFixture[str]) -> None:
