@@ -43,6 +43,7 @@ from mq_shards.gateway.nsq.topics import visible_topics
 from mq_shards.gateway.pipeline.http_readers import Unread
 from mq_shards.gateway.turns import in_pieces
 from mq_shards.gateway.workers import WorkersError
+from mq_shards.shards.erased import ErasedError
 from mq_shards.shards.readers import ReadersError
 
 MAX_CONNECTIONS: Final = 2048
@@ -321,7 +322,7 @@ class NsqHttp:
     async def _readers(self) -> Mapping[str, Sequence[Unread]]:
         try:
             return await self._unread()
-        except (ReadersError, OSError) as error:
+        except (ReadersError, ErasedError, OSError) as error:
             self._log_once(str(error))
             return {}
 

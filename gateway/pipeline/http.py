@@ -97,6 +97,7 @@ class PipelineHttp:
         self._writers = Writers(staging_dir, staging, broker, prepare_topic, writing)
         self._way = GiveWay(written)
         self._broker_id = broker_id
+        self._unknown = ""  # the last reason why it is not known what was erased
         # By path. A path that ends in / is a collection's: the name of a member follows it.
         self._routes: dict[str, Mapping[str, Handler]] = {
             "/v1/broker": {"GET": self._identify},
@@ -142,6 +143,9 @@ class PipelineHttp:
         except ReadersError as error:
             return json_answer({"error": str(error)}, 400)
         except ErasedError as error:
+            if self._unknown != str(error):  # readers ask again and again
+                self._unknown = str(error)
+                log.error("no topic is shown: %s", error)
             return json_answer({"error": str(error)}, 503)
         except Exception as error:
             is_outside = isinstance(error, OSError)  # a disk, or a file that something else has changed: no fault here

@@ -73,6 +73,14 @@ def test_stats_are_there_though_a_reader_cannot_be_read_and_where_there_can_be_n
             assert "without named readers" in line
         torn.unlink()
         assert [one["reader_name"] for one in stats(broker)[0]["readers"]] == ["whole"]
+    (tmp_path / "data" / "erased.json").write_text("{")
+    with started(tmp_path / "data") as broker:
+        assert "readers" not in stats(broker)[0] and "readers" not in stats(broker)[0]
+        for _ in range(2):
+            broker.json("/v1/topics", status=503)
+        said = [line for line in broker.server.said().splitlines() if "erased.json cannot be read" in line]
+        assert ["/stats" in line for line in said] == [True, False] and "no topic is shown" in said[1]
+        assert "Traceback" not in broker.server.said()
     with started(None) as broker:
         broker.publish(("orders", b"x"))
         assert "readers" not in stats(broker)[0]
