@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 from mq_shards.acceptor.protocols.pulsar.messages import Message, decode, encode
 
 from tests.pulsar.wire import batch_of, entry_of, metadata, send_frame
+from tests.strangers.odd_wires import Begin, CutError, Plain, Wire, plain, send
 
 TOPICS: Final = ("a", "b", "w.x")  # of all protocols: nats.topics has them too
 NEAR: Final = 30  # how many of the last ids that were heard are named again
@@ -33,6 +34,8 @@ class Odd(ABC, Generic[Id]):
     """A client; `at` is the name of its port. An Id is how it names a message."""
 
     at: ClassVar[str]
+    begin: ClassVar[Begin] = staticmethod(plain)
+    is_cut = False  # into pieces
 
     def __init__(self, port: int, draw: random.Random, heard: Counter[str]) -> None:
         self.draw, self.heard = draw, heard
@@ -40,6 +43,11 @@ class Odd(ABC, Generic[Id]):
         self.buffer = b""
         self.is_closed = False
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
+        self.wire: Wire = Plain()
+        try:
+            self.wire, self.buffer = type(self).begin(self.socket, draw)
+        except CutError:
+            self.is_closed = True
         self.say(self.hello())
 
     def hello(self) -> bytes:
@@ -53,19 +61,28 @@ class Odd(ABC, Generic[Id]):
         """What has come, from the buffer."""
 
     def say(self, data: bytes) -> None:
+        if self.is_closed:
+            return
         try:
-            self.socket.sendall(data)
-        except ConnectionError:
+            said = self.wire.encode(data)
+            if self.is_cut:
+                send(self.socket, said, self.draw)
+            else:
+                self.socket.sendall(said)
+        except (ConnectionError, CutError):
             self.is_closed = True
 
     def hear(self, wait_s: float) -> None:
         while not self.is_closed and select.select([self.socket], [], [], wait_s)[0]:
             data = b""
-            with contextlib.suppress(ConnectionError):
+            with contextlib.suppress(ConnectionError, TimeoutError):
                 data = self.socket.recv(1 << 18)
             self.is_closed = not data
-            self.buffer += data
+            self.buffer += self.wire.decode(data)
             self.take()
+
+    def end(self) -> None:
+        self.socket.close()
 
     def body(self) -> bytes:
         return b"x" * self.draw.choice([0, 1, 10, 1000])

@@ -7,6 +7,7 @@ import os
 import random
 import signal
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,9 +43,12 @@ HEARD: Final = (
 )  # fmt: skip
 
 
+Kinds = tuple[type[Odd[Any]], ...]
+
+
 class Play:
-    def __init__(self, server: PulsarServer, ports: dict[str, int]) -> None:
-        self.server = server
+    def __init__(self, server: PulsarServer, ports: dict[str, int], kinds: Kinds = KINDS) -> None:
+        self.server, self.kinds = server, kinds
         self.ports = {
             "pulsar": server.port, "nsq": server.other_port, "beanstalk": server.beanstalk_port,
             "pulsar-http": server.http_port, **ports,
@@ -52,7 +56,7 @@ class Play:
         self.heard: Counter[str] = Counter()
 
     def new(self, draw: random.Random) -> Odd[Any]:
-        kind = draw.choice(KINDS)
+        kind = draw.choice(self.kinds)
         return kind(self.ports[kind.at], draw, self.heard)
 
     def round(self, seed: int, *, kills: bool) -> None:
@@ -61,7 +65,7 @@ class Play:
         for _ in range(draw.choice([30, 90])):
             n = draw.randrange(len(clients))
             if clients[n].is_closed or draw.random() < 0.02:
-                clients[n].socket.close()
+                clients[n].end()
                 clients[n] = self.new(draw)
             client = clients[n]
             client.say(b"".join(client.command() for _ in range(draw.choice([1, 2, 5, 15]))))
@@ -74,7 +78,7 @@ class Play:
             self.kill_one(draw)
         for client in clients:
             client.hear(0.03)
-            client.socket.close()
+            client.end()
 
     def kill_one(self, draw: random.Random) -> None:
         name = draw.choice(PROCESSES)
@@ -104,14 +108,24 @@ class Play:
             assert tube.reserve()[1] == b"hi"
 
 
-def play(data: Path, seeds: range, *, kills: bool = False, env: dict[str, str] | None = None) -> Counter[str]:
-    ports = {scheme: free_port() for scheme in ("nats", "nats-route", "nats-leaf", "nsq-http", "http")}
-    settings = ["nats.cluster-name=c", 'nats.topics=["a", "b", "w.>"]']
+def play(
+    data: Path,
+    seeds: range,
+    *,
+    kills: bool = False,
+    env: dict[str, str] | None = None,
+    kinds: Kinds = KINDS,
+    schemes: Sequence[str] = (),
+    more: Sequence[str] = (),
+) -> Counter[str]:
+    """`schemes`, `more`: what the broker listens to and is told besides."""
+    ports = {scheme: free_port() for scheme in ("nats", "nats-route", "nats-leaf", "nsq-http", "http", *schemes)}
+    settings = ["nats.cluster-name=c", 'nats.topics=["a", "b", "w.>"]', *more]
     listen = [f"{scheme}://127.0.0.1:{port}" for scheme, port in ports.items()]
     with running(
         workers=2, acceptors=2, data_dir=data, settings=settings, listen=listen, env=NOTHING if env is None else env
     ) as server:
-        it = Play(server, ports)
+        it = Play(server, ports, kinds)
         for seed in seeds:
             it.round(seed, kills=kills)
             if seed % 10 == 9:
