@@ -31,7 +31,7 @@ from mq_shards.pipeline.checkpoint import check_continues
 from mq_shards.pipeline.client import check_brokers
 from mq_shards.pipeline.compaction import compact
 from mq_shards.pipeline.lag import behind
-from mq_shards.pipeline.options import OptionError, connection_of
+from mq_shards.pipeline.options import OptionError, ReadOptions
 from mq_shards.pipeline.session import breaking_off, open_session
 from mq_shards.pipeline.sink_log import SinkFile, SinkLog, SinkLogError, local_path
 from mq_shards.pipeline.telemetry import Telemetry
@@ -90,10 +90,11 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
             check_place(directory)
             if (kept := local_directory(checkpoint)) is not None:
                 check_continues(kept, directory)
-        check_brokers(connection_of(connection))
+        source = _source_options(options, connection)
+        check_brokers(ReadOptions.parse(source, streaming=True).brokers)
         settings = checkpoint_files.settings_for([directory, local_directory(checkpoint)])
         spark = open_session(master, "mq-pipeline archive", settings, options.nice)
-        writer = _writer(spark, options, connection).option("checkpointLocation", checkpoint)
+        writer = _writer(spark, options, source).option("checkpointLocation", checkpoint)
         most_s = math.inf if options.every is None else UPKEEP_S
         # Until here a signal raises Stopped: it may be minutes until a JVM has begun on a busy machine.
         with _stop_on_signal() as stopping:
@@ -114,12 +115,11 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
     return 0
 
 
-def _writer(spark: SparkSession, options: argparse.Namespace, connection: Mapping[str, str]) -> DataStreamWriter:
-    subscription = options.subscription or subscription_of(options.to)
+def _source_options(options: argparse.Namespace, connection: Mapping[str, str]) -> dict[str, str]:
     source = {
         **connection,
         "startingOffsets": options.start,
-        "subscription": subscription,
+        "subscription": options.subscription or subscription_of(options.to),
         "failOnDataLoss": str(not options.allow_data_loss).lower(),
     }
     if options.topics:
@@ -128,6 +128,10 @@ def _writer(spark: SparkSession, options: argparse.Namespace, connection: Mappin
         source["topicPattern"] = options.topic_pattern
     if options.max_messages:
         source["maxOffsetsPerTrigger"] = str(options.max_messages)
+    return source
+
+
+def _writer(spark: SparkSession, options: argparse.Namespace, source: Mapping[str, str]) -> DataStreamWriter:
     messages = spark.readStream.format("mqshards").options(**source).load()
     writer = (
         folded(messages)
@@ -135,7 +139,7 @@ def _writer(spark: SparkSession, options: argparse.Namespace, connection: Mappin
         .writeStream.format("parquet")
         .partitionBy("topic", "date")
     )
-    print(f"archiving to {options.to}; the broker keeps the rest for {subscription}", flush=True)
+    print(f"archiving to {options.to}; the broker keeps the rest for {source['subscription']}", flush=True)
     if options.every is None:
         return writer.trigger(availableNow=True)
     return writer.trigger(processingTime=f"{max(1, round(options.every * 1000))} milliseconds")

@@ -17,7 +17,7 @@ import orjson
 from mq_shards.pipeline import PUSHDOWN
 from mq_shards.pipeline.batch import BatchReader, PlainBatchReader
 from mq_shards.pipeline.client import check_brokers
-from mq_shards.pipeline.options import OptionError, ReadOptions, connection_of
+from mq_shards.pipeline.options import OptionError, ReadOptions
 from mq_shards.pipeline.session import open_session
 from mq_shards.pipeline.source import MqShards
 from mq_shards.pipeline.tables import text_table
@@ -74,7 +74,7 @@ class Explained(MqShards):
 def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:
     source = {**connection, **dict(_option(text) for text in options.option)}
     source |= {"topics": options.topics} if options.topics else {"topicPattern": options.topic_pattern}
-    check_brokers(connection_of(source))
+    check_brokers(ReadOptions.parse(source, streaming=False).brokers)
     spark = open_session(master, "mq-pipeline explain", nice=options.nice)
     if not options.json:
         _query(spark, MqShards.name(), source, options.where).explain("formatted")

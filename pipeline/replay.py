@@ -88,6 +88,8 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
         raise OptionError("--rate: a number above 0 is wanted")
     if (directory := local_directory(options.archive)) is not None:
         check_place(directory)
+        if not (directory / "_spark_metadata").is_dir() and next(directory.rglob("*.parquet"), None) is None:
+            raise OptionError(f"--from: there is no archive in {directory}")
     path = plan_path(options)
     plan = None if options.again else Plan.load(path)
     plan = plan or Plan(f"replay-{secrets.token_hex(12)}")

@@ -56,6 +56,8 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def job(name: str, place: Path) -> list[str]:
     at = str(place)
+    if name == "replay":
+        (place / "_spark_metadata").mkdir(parents=True)
     return {
         "run": ["run", "--dir", at, "--topics", "t"],
         "archive": ["archive", "--to", at, "--topics", "t"],
@@ -125,3 +127,22 @@ def test_brokers_that_are_no_addresses_are_a_wrong_call(brokers: str, capsys: py
         main(["readers", "--brokers", brokers])
     assert ended.value.code == 2
     assert "argument --brokers: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (["archive", "--to", "{}/archive", "--topic-pattern", "("], "topicPattern: "),
+        (["archive", "--to", "{}/archive", "--topics", ","], "topics: "),
+        (["archive", "--to", "{}/archive", "--topics", "t", "--max-messages", "-3"], "maxOffsetsPerTrigger: "),
+        (["explain", "--topics", "t", "--option", "startingOffset=3"], "startingOffset"),
+        (["report", "--to", "{}/report", "--topic-pattern", "("], "--topic-pattern: '(' is no regular expression"),
+        (["replay", "--from", "{}/nothing"], "--from: there is no archive in "),
+    ],
+)
+def test_what_is_wrong_in_itself_is_said_before_spark_begins(
+    gateway: Gateway, tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: list[str], said: str
+) -> None:
+    assert main(["--brokers", gateway.address, *(text.format(tmp_path) for text in wrong)]) == 1
+    found = capsys.readouterr().err
+    assert found.startswith("mq-pipeline: ") and said in found and len(found.splitlines()) == 1
