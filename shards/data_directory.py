@@ -10,7 +10,7 @@ from pathlib import Path
 from mq_shards.shards import durable, last_run
 from mq_shards.shards.manifest import NAME as MANIFEST
 from mq_shards.shards.manifest import Manifest
-from mq_shards.shards.meta import MAX_SHARDS, Meta
+from mq_shards.shards.meta import MAX_SHARDS, Meta, check_shards
 from mq_shards.shards.paths import LOCK, META, META_NEW, SHARD_NAME, segment_name, shard_path
 from mq_shards.shards.store import ShardStore
 from mq_shards.shards.store_error import StoreError, explained
@@ -80,6 +80,7 @@ class DataDirectory:
                 return cls._create(path, default_shards if shards is None else shards, begun=begun)
         if shards not in (None, meta.shards):
             raise StoreError(f"the data directory {path} has {meta.shards} shards, which is fixed, and not {shards}")
+        check_shards(path, meta)
         return meta
 
     @staticmethod

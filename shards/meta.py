@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from mq_shards.shards import durable
-from mq_shards.shards.paths import META
+from mq_shards.shards import durable, medium
+from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
+from mq_shards.shards.paths import META, SHARD_NAME
+from mq_shards.shards.segment_header import Header, decode_header
 from mq_shards.shards.store_error import StoreError, explained
 
 VERSION: Final = 1
@@ -42,4 +46,27 @@ class Meta(NamedTuple):
 def read_meta(path: Path) -> Meta:
     """Reads meta.json of an existing data directory, without its lock. Raises StoreError."""
     with explained(f"{path / META} cannot be read"):
-        return Meta.decode(path / META, durable.read(path / META))
+        meta = Meta.decode(path / META, durable.read(path / META))
+    check_shards(path, meta)
+    return meta
+
+
+def check_shards(path: Path, meta: Meta) -> None:
+    """Raises StoreError if folders and logs agree that the number of shards is another. Were a damaged one believed,
+    each log would be put aside as another directory's."""
+    with explained(f"the data directory {path} cannot be read"):
+        folders = sorted(entry for entry in path.iterdir() if SHARD_NAME.fullmatch(entry.name) and entry.is_dir())
+        if len(folders) == meta.shards:
+            return
+        headers = [header for folder in folders if (header := _header_of(folder)) is not None]
+    numbers = {header.shards for header in headers}
+    if len(numbers) == 1 and (logged := numbers.pop()) != meta.shards:
+        raise StoreError(f"{path / META} is damaged: it says {meta.shards} shards, and all logs are of {logged}")
+
+
+def _header_of(folder: Path) -> Header | None:
+    """Of a segment of the shard whose header is whole."""
+    for log in sorted(folder.glob("*.log")):
+        with contextlib.suppress(StoreError, OSError), os.fdopen(durable.open_to_read(log), "rb", buffering=0) as file:
+            return decode_header(medium.read(file.fileno(), SEGMENT_HEADER_BYTES, 0))
+    return None

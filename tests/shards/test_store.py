@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +17,7 @@ from mq_shards.shards.data_directory import DataDirectory
 from mq_shards.shards.dump import Damage, Record, decode_segment, main
 from mq_shards.shards.layout import RECORD_BYTES
 from mq_shards.shards.memory import MemoryStore
+from mq_shards.shards.meta import read_meta
 from mq_shards.shards.paths import segment_name, shard_path
 from mq_shards.shards.segment_header import Header, decode_header, encode_header
 from mq_shards.shards.store import Recovered, SegmentStore, ShardStore
@@ -185,6 +188,28 @@ def test_a_damaged_meta_is_said_in_one_line(tmp_path: Path, text: str, reason: s
     with pytest.raises(StoreError, match=reason) as raised:
         DataDirectory.open_or_create(tmp_path, 8)
     assert str(tmp_path / "meta.json") in str(raised.value) and "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("said", [1, 3, 6, 64])
+def test_another_number_of_shards_in_meta_is_not_believed_against_all_logs(tmp_path: Path, said: int) -> None:
+    data = tmp_path / "data"
+    directory = DataDirectory.open_or_create(data, 2)
+    for shard in range(2):
+        store = directory.shard(shard)
+        os.close(store.create(1))
+        (store.path / "0000000001.log").write_bytes(encode_header(Header(shard, 2, 1, 1)))
+        store.close()
+    directory.close()
+    meta = data / "meta.json"
+    meta.write_text(json.dumps(json.loads(meta.read_text()) | {"shards": said}))
+    files = sorted(data.rglob("*"))
+    for read in (lambda: DataDirectory.open_or_create(data, None), lambda: read_meta(data)):
+        with pytest.raises(StoreError, match=rf"meta\.json is damaged: it says {said} shards, and all logs are of 2"):
+            read()
+    assert sorted(data.rglob("*")) == files, "nothing is put aside, nothing is made"
+    meta.write_text(json.dumps(json.loads(meta.read_text()) | {"shards": 2}))
+    shutil.rmtree(data / "shard-0001")
+    DataDirectory.open_or_create(data, None).close()
 
 
 def test_a_path_that_is_a_file_is_said_in_one_line(tmp_path: Path) -> None:
