@@ -19,7 +19,7 @@ from mq_shards.acceptor.protocols.nats.monitor import (
 )
 from mq_shards.gateway.calls import AcceptorCalls
 
-ROUTING_ACCEPTOR: Final = 0  # NATS_ROUTING_ACCEPTOR, csrc/acceptor/protocols/nats/nats_route.h
+ROUTING_ACCEPTOR: Final = 0  # NATS_ROUTING_ACCEPTOR, csrc/acceptor/protocols/nats/nats_route_state.h
 
 
 class Located(NamedTuple):

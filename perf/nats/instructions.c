@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "acceptor/protocols/nats/nats.h"
+#include "acceptor/protocols/nats/nats_state.h"
 #include "instructions.h"
 #include "measure.h"
 

@@ -17,7 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "acceptor/protocols/nats/nats_route.h"
+#include "acceptor/protocols/nats/nats_route_state.h"
 #include "base/s2_stream.h"
 #include "nats_subjects.h"
 #include "remote.h"

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "acceptor/protocols/nats/nats.h"
+#include "acceptor/protocols/nats/nats_state.h"
 #include "nats_play.h"
 #include "nats_subjects.h"
 #include "ringbuf/board.h"

@@ -18,7 +18,7 @@ from mq_shards.acceptor.protocols.nats.client import json_line
 from mq_shards.acceptor.protocols.nats.cluster import Cluster, Route
 from mq_shards.acceptor.protocols.nats.route_info import Info
 
-# enum nats_account_routes, csrc/acceptor/protocols/nats/nats_account.h
+# enum nats_account_routes, csrc/acceptor/protocols/nats/nats_account_state.h
 POOLED: Final = 0
 MOVING: Final = 1
 DEDICATED: Final = 2

@@ -34,7 +34,7 @@ FEATURE_FLAGS: Final = {
     "js_snapshot_sources": False,
 }
 
-# enum nats_flag, csrc/acceptor/protocols/nats/nats.h
+# enum nats_flag, csrc/acceptor/protocols/nats/nats_state.h
 VERBOSE: Final = 1
 PEDANTIC: Final = 2
 ECHO: Final = 4

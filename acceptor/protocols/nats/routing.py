@@ -46,7 +46,7 @@ from mq_shards.acceptor.upgrade import Upgrades
 if TYPE_CHECKING:
     from mq_shards.acceptor.protocols.nats.route_tls import RouteEncryption
 
-# enum nats_route_flag, csrc/acceptor/protocols/nats/nats_route.h
+# enum nats_route_flag, csrc/acceptor/protocols/nats/nats_route_state.h
 HEADERS: Final = 2
 NO_POOL: Final = 4
 ORIGINS: Final = 1024

@@ -1,26 +1,46 @@
 /* Parses clients' lines and handles the commands. Valid lines, and the errors for others, are those of nats-server. It
  * reads byte by byte, so an unknown word is answered before its line is complete, and PING may be followed by anything.
  */
-#include "acceptor/protocols/nats/nats_publish.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "acceptor/mesh.h"
 #include "acceptor/protocols/nats/nats_account.h"
+#include "acceptor/protocols/nats/nats_account_life.h"
+#include "acceptor/protocols/nats/nats_account_use.h"
+#include "acceptor/protocols/nats/nats_answers.h"
+#include "acceptor/protocols/nats/nats_bound.h"
+#include "acceptor/protocols/nats/nats_chosen.h"
 #include "acceptor/protocols/nats/nats_clock.h"
 #include "acceptor/protocols/nats/nats_deliver.h"
+#include "acceptor/protocols/nats/nats_due.h"
 #include "acceptor/protocols/nats/nats_fanout.h"
+#include "acceptor/protocols/nats/nats_fanouts.h"
+#include "acceptor/protocols/nats/nats_figures.h"
+#include "acceptor/protocols/nats/nats_journey.h"
 #include "acceptor/protocols/nats/nats_latency.h"
 #include "acceptor/protocols/nats/nats_leaving.h"
+#include "acceptor/protocols/nats/nats_line.h"
 #include "acceptor/protocols/nats/nats_logged.h"
 #include "acceptor/protocols/nats/nats_mesh.h"
+#include "acceptor/protocols/nats/nats_name.h"
+#include "acceptor/protocols/nats/nats_origins.h"
+#include "acceptor/protocols/nats/nats_permissions.h"
+#include "acceptor/protocols/nats/nats_proxied.h"
+#include "acceptor/protocols/nats/nats_publish.h"
+#include "acceptor/protocols/nats/nats_random.h"
+#include "acceptor/protocols/nats/nats_replies.h"
+#include "acceptor/protocols/nats/nats_results.h"
+#include "acceptor/protocols/nats/nats_run.h"
 #include "acceptor/protocols/nats/nats_say.h"
 #include "acceptor/protocols/nats/nats_shadows.h"
 #include "acceptor/protocols/nats/nats_shares.h"
+#include "acceptor/protocols/nats/nats_streams.h"
 #include "acceptor/protocols/nats/nats_subscription.h"
 #include "acceptor/protocols/nats/nats_topics.h"
 #include "acceptor/protocols/nats/nats_trace.h"
+#include "acceptor/protocols/nats/nats_traced.h"
+#include "acceptor/protocols/nats/nats_turns.h"
 #include "base/subject_groups.h"
 
 #define SECOND_NS ((uint64_t)1000000000)

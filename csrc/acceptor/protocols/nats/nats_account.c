@@ -3,6 +3,9 @@
 
 #include <stdlib.h>
 
+#include "acceptor/protocols/nats/nats_account_state.h"
+#include "acceptor/protocols/nats/nats_account_use.h"
+
 enum { FIRST_ACCOUNTS = 8 };
 
 static struct text name_of(const struct nats_account *account) {

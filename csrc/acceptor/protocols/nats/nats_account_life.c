@@ -7,12 +7,14 @@
  * two acceptors do not keep an account for each other. The ring keeps the order, so a number that is used again is never
  * taken for the account that had it before.
  */
+#include "acceptor/protocols/nats/nats_account_life.h"
+
 #include <stdlib.h>
 
 #include "acceptor/protocols/nats/nats_account.h"
-#include "acceptor/protocols/nats/nats_interest.h"
-#include "acceptor/protocols/nats/nats_mesh.h"
-#include "acceptor/protocols/nats/nats_shares.h"
+#include "acceptor/protocols/nats/nats_account_state.h"
+#include "acceptor/protocols/nats/nats_answers.h"
+#include "acceptor/protocols/nats/nats_mesh_send.h"
 
 enum { LOOKED_AT_ONCE = 256 };
 

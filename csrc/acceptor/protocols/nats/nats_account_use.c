@@ -1,5 +1,7 @@
 /* Who uses an account, and which may be unused: those are looked at in a later turn (nats_account_life.c). */
-#include "acceptor/protocols/nats/nats_account.h"
+#include "acceptor/protocols/nats/nats_account_use.h"
+
+#include "acceptor/protocols/nats/nats_account_state.h"
 
 void nats_account_look(struct acceptor *a, struct nats_server *server, uint32_t number) {
     struct nats_account *account = &server->accounts[number];

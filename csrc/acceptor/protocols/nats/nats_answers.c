@@ -2,14 +2,15 @@
  * at the acceptor where it was made: _R_.SERVER.SLOTTOKEN. The slot holds where an answer goes on to. When all slots
  * are in use the oldest is reused. If the request is measured (nats_latency.h), SLOT holds the measurement's number,
  * too, and the subject goes on with .SERVER.T. */
+#include "acceptor/protocols/nats/nats_answers.h"
+
 #include <assert.h>
 #include <stdlib.h>
 
-#include "acceptor/protocols/nats/nats_account.h"
-#include "acceptor/protocols/nats/nats_deliver.h"
+#include "acceptor/protocols/nats/nats_account_state.h"
 #include "acceptor/protocols/nats/nats_interest.h"
-#include "acceptor/protocols/nats/nats_shares.h"
-#include "acceptor/protocols/nats/nats_subscription.h"
+#include "acceptor/protocols/nats/nats_random.h"
+#include "acceptor/protocols/nats/nats_set_header.h"
 #include "base/hex.h"
 
 enum { ID_BYTES = 16, PREFIX_BYTES = 4 + ID_BYTES + 1, TOKEN_BYTES = 32, MEASURED_BYTES = 1 + ID_BYTES + 2 };

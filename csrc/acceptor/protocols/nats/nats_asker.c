@@ -1,8 +1,9 @@
 /* What services are told of a client, leaf node or hub that makes a request. */
+#include "acceptor/protocols/nats/nats_asker.h"
+
 #include "acceptor/protocols/go_quote.h"
-#include "acceptor/protocols/nats/nats_account.h"
-#include "acceptor/protocols/nats/nats_route.h"
-#include "acceptor/protocols/nats/nats_shares.h"
+#include "acceptor/protocols/nats/nats_account_state.h"
+#include "acceptor/protocols/nats/nats_route_state.h"
 #include "base/decimal.h"
 
 static uint8_t *put_name(uint8_t *out, const char *key, const struct nats_account *account) {

@@ -1,12 +1,12 @@
 /* Which subjects are bound to topics. To other servers a binding is one more subscription, so messages published there
  * come over a route. With a queue group each message is logged by one server of the group; a message published here is
  * always logged here. */
+#include "acceptor/protocols/nats/nats_bound.h"
+
 #include <stdlib.h>
 
-#include "acceptor/protocols/nats/nats_topics.h"
-
 #include "acceptor/bridge.h"
-#include "acceptor/protocols/nats/nats_route.h"
+#include "acceptor/protocols/nats/nats_route_interest.h"
 
 /* Entries without a pattern are of duplicate lines. */
 static void unbind(struct nats_bound *bound) {

@@ -2,7 +2,6 @@
 #ifndef MQ_NATS_CLOCK_H
 #define MQ_NATS_CLOCK_H
 
-#include "acceptor/protocols/nats/nats.h"
 #include "acceptor/protocols/nats/nats_write.h"
 
 /* A measured round-trip time is used for this long. */
@@ -15,24 +14,23 @@ void nats_schedule(struct acceptor *a, struct connection *c);
 void nats_sent(struct acceptor *a, struct connection *c);
 /* Output waits, and its deadline begins. */
 void nats_waits(struct acceptor *a, struct connection *c);
+
 static inline struct nats_write nats_write_of(const struct connection *c) {
     struct nats *n = nats_of(c);
     return (struct nats_write){&n->write_ns, &n->write_end, &n->flags};
 }
+
 /* PINGs beyond those that can be counted are as many as could be. */
 static inline void nats_note_ping(const struct acceptor *a, uint16_t *pings, uint64_t *asked_ns) {
     if (*pings < UINT16_MAX) (*pings)++;
     *asked_ns = exact_now(a);
 }
+
 /* A client or server has answered a PING. */
 static inline void nats_note_pong(const struct acceptor *a, uint16_t *pings, uint64_t asked_ns, uint64_t *rtt_ns) {
     uint64_t now = exact_now(a);
     if (*pings > 0) *rtt_ns = now > asked_ns ? now - asked_ns : 1;
     *pings = 0;
 }
-
-/* Hands the first byte, if it has come, to Python, which waits for it. */
-void nats_sniffed(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes);
-void nats_due(struct acceptor *a, struct connection *c);
 
 #endif

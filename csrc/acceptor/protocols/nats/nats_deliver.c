@@ -1,16 +1,14 @@
 /* Delivery: from one publisher to all that want the message, wherever they are. */
 #include "acceptor/protocols/nats/nats_deliver.h"
 
-#include "acceptor/protocols/nats/nats_account.h"
+#include "acceptor/protocols/nats/nats_bound.h"
 #include "acceptor/protocols/nats/nats_fanout.h"
 #include "acceptor/protocols/nats/nats_give.h"
-#include "acceptor/protocols/nats/nats_latency.h"
+#include "acceptor/protocols/nats/nats_halves.h"
 #include "acceptor/protocols/nats/nats_pass.h"
-#include "acceptor/protocols/nats/nats_route.h"
+#include "acceptor/protocols/nats/nats_random.h"
 #include "acceptor/protocols/nats/nats_shadows.h"
-#include "acceptor/protocols/nats/nats_shares.h"
-#include "acceptor/protocols/nats/nats_subscription.h"
-#include "acceptor/protocols/nats/nats_topics.h"
+#include "acceptor/protocols/nats/nats_traced.h"
 #include "base/subject_groups.h"
 /* --- to all ------------------------------------------------------------------------------------------------------- */
 

@@ -1,9 +1,12 @@
 /* Timeouts of a connection: for its first byte, its PROXY header, CONNECT, PINGs, and output that the client does not
  * take. */
-#include "acceptor/protocols/nats/nats.h"
-#include "acceptor/protocols/nats/nats_account.h"
+#include "acceptor/protocols/nats/nats_due.h"
+
+#include "acceptor/protocols/nats/nats_account_state.h"
 #include "acceptor/protocols/nats/nats_clock.h"
+#include "acceptor/protocols/nats/nats_proxied.h"
 #include "acceptor/protocols/nats/nats_say.h"
+#include "acceptor/protocols/nats/nats_write.h"
 
 static const char PING[] = "PING\r\n";
 

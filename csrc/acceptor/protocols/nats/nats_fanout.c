@@ -2,7 +2,10 @@
 
 #include <stdlib.h>
 
+#include "acceptor/protocols/nats/nats_account_state.h"
+#include "acceptor/protocols/nats/nats_account_use.h"
 #include "acceptor/protocols/nats/nats_give.h"
+#include "acceptor/protocols/nats/nats_traced.h"
 
 /* A connection that had nothing to send costs far more than one that had: it takes a block for its output, and a system
  * call. This many of them are given something in a turn. */

@@ -10,10 +10,14 @@
 #ifndef MQ_NATS_FANOUT_H
 #define MQ_NATS_FANOUT_H
 
-#include "acceptor/protocols/nats/nats_deliver.h"
+#include "acceptor/protocols/nats/nats_delivery.h"
+#include "acceptor/protocols/nats/nats_message.h"
 #include "base/subject_tail.h"
 
-struct nats_delivery;
+struct blocks;
+struct shared_bytes;
+struct subject_entries;
+struct subject_pattern;
 
 enum {
     NATS_FEW = 1024,        /* so many subscribers of a pattern are always given a message in one turn */
@@ -52,14 +56,6 @@ void nats_fanout_count(struct nats_server *server, const struct nats_fanout *fan
 void nats_fanout_pause(struct acceptor *a, uint64_t origin, bool pause);
 
 bool nats_fanout_holds(const struct nats_server *server, uint64_t origin);
-
-/* --- nats_fanouts.c ----------------------------------------------------------------------------------------------- */
-
-/* Goes on with what earlier turns have left. */
-void nats_fanouts_go_on(struct acceptor *a, struct nats_server *server);
-/* Goes on to the end with the messages of one origin. */
-void nats_fanouts_finish(struct acceptor *a, struct nats_server *server, uint64_t origin);
-void nats_fanouts_close(struct nats_server *server);
 
 /* Whether the connection's input may go on; else it is stalled until all have its last message. */
 static inline bool nats_fanout_may_go_on(const struct nats_server *server, struct connection *c) {

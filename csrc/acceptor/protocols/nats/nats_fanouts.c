@@ -1,10 +1,14 @@
 /* Messages for very many, in the turns after that of their arrival. */
+#include "acceptor/protocols/nats/nats_fanouts.h"
+
 #include <stdlib.h>
 
 #include "acceptor/lists.h"
+#include "acceptor/protocols/nats/nats_account_state.h"
+#include "acceptor/protocols/nats/nats_account_use.h"
 #include "acceptor/protocols/nats/nats_fanout.h"
 #include "acceptor/protocols/nats/nats_give.h"
-#include "acceptor/protocols/nats/nats_shares.h"
+#include "acceptor/protocols/nats/nats_journey.h"
 
 static void fanout_free(struct nats_server *server, struct nats_fanout *f) {
     subjects_tail_end(server->accounts[f->account].subjects, &f->tail);

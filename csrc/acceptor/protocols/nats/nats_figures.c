@@ -3,9 +3,9 @@
 #include "acceptor/protocols/nats/nats_figures.h"
 
 #include "acceptor/protocols/nats/nats_account.h"
-#include "acceptor/protocols/nats/nats_route.h"
-#include "acceptor/protocols/nats/nats_subscription.h"
-#include "acceptor/protocols/nats/nats_topics.h"
+#include "acceptor/protocols/nats/nats_account_state.h"
+#include "acceptor/protocols/nats/nats_bound.h"
+#include "acceptor/protocols/nats/nats_route_state.h"
 #include "base/subject_groups.h"
 
 /* Why it ended, or will: 0 if the client has closed it. */

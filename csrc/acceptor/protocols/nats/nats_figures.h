@@ -4,6 +4,14 @@
 
 #include <stdint.h>
 
+#include "acceptor/protocols/nats/nats_state.h"
+
+/* See struct codec. */
+int64_t nats_ask(struct acceptor *a, void *state, const char *what, const struct codec_question *question);
+size_t nats_last_words(struct acceptor *a, struct connection *c, const uint8_t **words);
+/* The same for a leaf node or a hub; or, behind the figures, what was wrong with its compressed input. */
+size_t nats_leaf_last_words(struct acceptor *a, struct connection *c, const uint8_t **words);
+
 /* Reasons for the end of a leaf node or hub that nats-server has no numbers for: a loop, damaged compressed input. */
 enum { NATS_LOOPED = 254, NATS_DAMAGED = 255 };
 
@@ -33,5 +41,7 @@ struct nats_subscription_figures {
     uint32_t subject_bytes, queue_bytes, sid_bytes;
     uint32_t place; /* its place among the connection's subscriptions */
 };
+
+struct nats_figures nats_route_figures(const struct acceptor *a, const struct connection *c);
 
 #endif

@@ -2,13 +2,14 @@
 
 #include <stdlib.h>
 
-#include "acceptor/protocols/nats/nats_account.h"
+#include "acceptor/protocols/nats/nats_account_state.h"
 #include "acceptor/protocols/nats/nats_clock.h"
-#include "acceptor/protocols/nats/nats_deliver.h"
 #include "acceptor/protocols/nats/nats_leaving.h"
 #include "acceptor/protocols/nats/nats_logged.h"
+#include "acceptor/protocols/nats/nats_permissions.h"
+#include "acceptor/protocols/nats/nats_replies.h"
 #include "acceptor/protocols/nats/nats_subscription.h"
-#include "acceptor/protocols/nats/nats_trace.h"
+#include "acceptor/protocols/nats/nats_trace_state.h"
 #include "base/decimal.h"
 #include "base/subject_groups.h"
 

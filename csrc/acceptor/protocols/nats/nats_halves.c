@@ -1,8 +1,10 @@
 /* Measured requests of other acceptors and servers that clients here have got, by their reply subjects: a table of
  * keyed hashes. A request that nobody answers stays there until another takes its place. */
+#include "acceptor/protocols/nats/nats_halves.h"
+
 #include <stdlib.h>
 
-#include "acceptor/protocols/nats/nats_account.h"
+#include "acceptor/protocols/nats/nats_account_state.h"
 #include "acceptor/protocols/nats/nats_clock.h"
 #include "acceptor/protocols/nats/nats_latency.h"
 

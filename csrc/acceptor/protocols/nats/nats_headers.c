@@ -1,10 +1,10 @@
 /* Messages published through other protocols, for NATS clients: their own headers (properties, a key, a
  * time: base/entries.h) are headers here. */
+#include "acceptor/protocols/nats/nats_headers.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "acceptor/protocols/nats/nats_deliver.h"
-#include "acceptor/protocols/nats/nats_topics.h"
 #include "base/entries.h"
 
 static const char VERSION[] = "NATS/1.0\r\n";

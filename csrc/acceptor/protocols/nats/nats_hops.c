@@ -1,10 +1,11 @@
 /* Traced messages that go to other servers, which publish events of their own. */
-#include "acceptor/protocols/nats/nats_deliver.h"
-#include "acceptor/protocols/nats/nats_mesh.h"
-#include "acceptor/protocols/nats/nats_pass.h"
-#include "acceptor/protocols/nats/nats_route.h"
+#include "acceptor/protocols/nats/nats_hops.h"
+
+#include "acceptor/protocols/nats/nats_mesh_send.h"
+#include "acceptor/protocols/nats/nats_route_send.h"
 #include "acceptor/protocols/nats/nats_set_header.h"
 #include "acceptor/protocols/nats/nats_trace.h"
+#include "acceptor/protocols/nats/nats_traced.h"
 #include "base/decimal.h"
 
 static const char UNSUPPORTED[] =

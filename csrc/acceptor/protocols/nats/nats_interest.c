@@ -3,9 +3,12 @@
 
 #include <stdlib.h>
 
-#include "acceptor/protocols/nats/nats_account.h"
-#include "acceptor/protocols/nats/nats_mesh.h"
-#include "acceptor/protocols/nats/nats_route.h"
+#include "acceptor/protocols/nats/nats_account_use.h"
+#include "acceptor/protocols/nats/nats_mesh_send.h"
+#include "acceptor/protocols/nats/nats_origins.h"
+#include "acceptor/protocols/nats/nats_permissions.h"
+#include "acceptor/protocols/nats/nats_route_interest.h"
+#include "acceptor/protocols/nats/nats_route_state.h"
 #include "acceptor/protocols/nats/nats_shadows.h"
 
 void nats_tell(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject, struct text queue,

@@ -4,15 +4,18 @@
  *
  * A configuration in which imports form a cycle is refused, as by nats-server. In case there is one nevertheless, an
  * import that a message has passed is not taken again. */
+#include "acceptor/protocols/nats/nats_journey.h"
+
 #include <stdlib.h>
 
+#include "acceptor/protocols/nats/nats_answers.h"
 #include "acceptor/protocols/nats/nats_deliver.h"
 #include "acceptor/protocols/nats/nats_latency.h"
-#include "acceptor/protocols/nats/nats_route.h"
 #include "acceptor/protocols/nats/nats_set_header.h"
 #include "acceptor/protocols/nats/nats_shadows.h"
 #include "acceptor/protocols/nats/nats_shares.h"
 #include "acceptor/protocols/nats/nats_trace.h"
+#include "acceptor/protocols/nats/nats_traced.h"
 
 #define TRACE_LIFETIME_NS ((uint64_t)120 * 1000000000u)
 

@@ -2,9 +2,14 @@
 
 #include <stdlib.h>
 
-#include "acceptor/protocols/nats/nats_account.h"
+#include "acceptor/protocols/nats/nats_account_state.h"
+#include "acceptor/protocols/nats/nats_account_use.h"
+#include "acceptor/protocols/nats/nats_answers.h"
+#include "acceptor/protocols/nats/nats_asker.h"
 #include "acceptor/protocols/nats/nats_clock.h"
-#include "acceptor/protocols/nats/nats_shares.h"
+#include "acceptor/protocols/nats/nats_random.h"
+#include "acceptor/protocols/nats/nats_sampled.h"
+#include "acceptor/protocols/nats/nats_set_header.h"
 #include "base/decimal.h"
 #include "base/hex.h"
 

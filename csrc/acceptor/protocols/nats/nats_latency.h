@@ -16,9 +16,12 @@
 #ifndef MQ_NATS_LATENCY_H
 #define MQ_NATS_LATENCY_H
 
-#include "acceptor/protocols/nats/nats.h"
-#include "acceptor/protocols/nats/nats_deliver.h"
+#include "acceptor/protocols/nats/nats_message.h"
 #include "base/json_text.h"
+
+struct json_text;
+struct nats_latency;
+struct nats_measure;
 
 enum {
     NATS_MEASURES = 1 << 13,    /* most requests measured at a time, less one; others are not measured */
@@ -27,9 +30,6 @@ enum {
     NATS_KEPT_BYTES = 16 << 20, /* most bytes of headers, clients and results that wait; without room for them a request
                                    is not measured, or its result is dropped */
 };
-
-/* What an export says. It is shared by the imports of the service and the requests that are measured. */
-struct nats_latency;
 
 struct nats_latency *nats_latency_new(uint64_t percent, struct text subject);
 void nats_latency_drop(struct nats_latency *latency);
@@ -43,8 +43,6 @@ struct nats_measured {
     uint64_t lifetime_ns;
     const struct nats_message *message;
 };
-
-/* --- nats_latency.c ----------------------------------------------------------------------------------------------- */
 
 /* Prepares the acceptor for measuring; false when memory is short. */
 bool nats_latency_open(struct nats_server *server);
@@ -78,8 +76,6 @@ void nats_latency_say(struct acceptor *a, struct nats_server *server, uint32_t a
 struct text nats_latency_describe(const struct nats_server *server, const struct connection *c, bool whole,
                                   struct nats_room *room);
 
-/* --- nats_halves.c ------------------------------------------------------------------------------------------------ */
-
 /* A measured request that a client here has got from elsewhere. */
 struct nats_half {
     uint64_t hash; /* 0: free */
@@ -90,15 +86,6 @@ struct nats_half {
 struct nats_halves {
     struct nats_half items[NATS_HALVES];
 };
-
-/* A message from elsewhere was given to a client here, perhaps a measured request. Services are measured here. */
-__attribute__((noinline, cold)) void nats_half_begin(struct acceptor *a, struct nats_server *server, uint32_t account,
-                                                     struct text reply);
-/* A client publishes: has its half of a measurement published, if it answers such a request. */
-__attribute__((noinline, cold)) void nats_half_end(struct acceptor *a, struct nats_server *server,
-                                                   const struct connection *c, struct text subject);
-
-/* --- both --------------------------------------------------------------------------------------------------------- */
 
 /* A result that waits to be published. */
 struct nats_result {
@@ -126,19 +113,5 @@ struct nats_latencies {
 static inline bool nats_is_measuring(const struct nats_server *server) {
     return server->latencies != NULL && server->latencies->waiting > 0;
 }
-
-/* --- nats_results.c ----------------------------------------------------------------------------------------------- */
-
-/* Publishes results that wait. */
-void nats_latency_publish(struct acceptor *a, struct nats_server *server);
-
-/* --- nats_sampled.c ----------------------------------------------------------------------------------------------- */
-
-/* Whether a traceparent (version-trace-parent-flags) asks for a trace: the lowest bit of its flags, which nats-server
- * reads as a signed byte. */
-bool nats_asks_for_trace(struct text value);
-/* Whether a request is measured. If headers ask for it, writes them as JSON. */
-bool nats_is_sampled(struct nats_server *server, uint32_t percent, const struct nats_message *m,
-                     struct json_text *headers);
 
 #endif

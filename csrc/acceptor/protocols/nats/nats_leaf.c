@@ -7,7 +7,14 @@
  * INFO, CONNECT and authentication are handled by Python (acceptor/protocols/nats/leaves.py and hubs.py).
  */
 #include "acceptor/protocols/nats/nats_account.h"
+#include "acceptor/protocols/nats/nats_account_use.h"
+#include "acceptor/protocols/nats/nats_figures.h"
+#include "acceptor/protocols/nats/nats_name.h"
+#include "acceptor/protocols/nats/nats_origins.h"
+#include "acceptor/protocols/nats/nats_permissions.h"
 #include "acceptor/protocols/nats/nats_route.h"
+#include "acceptor/protocols/nats/nats_route_interest.h"
+#include "acceptor/protocols/nats/nats_route_send.h"
 #include "acceptor/protocols/nats/nats_topics.h"
 
 static void opened(struct acceptor *a, struct connection *c) {

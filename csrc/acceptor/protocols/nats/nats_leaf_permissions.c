@@ -1,7 +1,11 @@
 /* What leaf nodes and hubs may want and send, and interest by which a loop is found. */
-#include "acceptor/protocols/nats/nats_account.h"
+#include "acceptor/protocols/nats/nats_leaf_permissions.h"
+
+#include "acceptor/protocols/nats/nats_account_state.h"
+#include "acceptor/protocols/nats/nats_figures.h"
+#include "acceptor/protocols/nats/nats_permissions.h"
 #include "acceptor/protocols/nats/nats_reserved.h"
-#include "acceptor/protocols/nats/nats_route.h"
+#include "acceptor/protocols/nats/nats_route_send.h"
 #include "acceptor/protocols/nats/nats_say.h"
 
 static void end_loop(struct acceptor *a, struct connection *c) {

@@ -9,9 +9,9 @@
 
 #include <stdlib.h>
 
-#include "acceptor/protocols/nats/nats_account.h"
+#include "acceptor/protocols/nats/nats_account_use.h"
 #include "acceptor/protocols/nats/nats_interest.h"
-#include "acceptor/protocols/nats/nats_route.h"
+#include "acceptor/protocols/nats/nats_route_interest.h"
 #include "acceptor/protocols/nats/nats_shadows.h"
 #include "acceptor/protocols/nats/nats_subscription.h"
 

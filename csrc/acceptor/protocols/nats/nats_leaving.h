@@ -2,7 +2,7 @@
 #ifndef MQ_NATS_LEAVING_H
 #define MQ_NATS_LEAVING_H
 
-#include "acceptor/protocols/nats/nats.h"
+#include "acceptor/protocols/nats/nats_state.h"
 
 /* A client has gone: removes its subscriptions, piece by piece if they are many. */
 void nats_client_left(struct acceptor *a, struct connection *c);

@@ -3,8 +3,12 @@
 #ifndef MQ_NATS_LINE_H
 #define MQ_NATS_LINE_H
 
-#include "acceptor/protocols/nats/nats.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
 #include "base/decimal.h"
+#include "base/text.h"
 
 /* Results below the numbers that a table gives its words. */
 enum { NATS_WORD_PARTIAL, NATS_WORD_WRONG, NATS_FIRST_WORD };

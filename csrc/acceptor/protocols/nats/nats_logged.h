@@ -7,7 +7,9 @@
 #ifndef MQ_NATS_LOGGED_H
 #define MQ_NATS_LOGGED_H
 
-#include "acceptor/protocols/nats/nats_give.h"
+#include "acceptor/protocols/nats/nats_delivery.h"
+#include "acceptor/protocols/nats/nats_message.h"
+#include "acceptor/protocols/nats/nats_subscription_state.h"
 
 enum nats_logged {
     NATS_LOGGED_IN = '<',          /* a line that came */

@@ -15,13 +15,18 @@
 #include <stdlib.h>
 
 #include "acceptor/protocols/nats/nats_account.h"
+#include "acceptor/protocols/nats/nats_account_use.h"
 #include "acceptor/protocols/nats/nats_deliver.h"
 #include "acceptor/protocols/nats/nats_fanout.h"
+#include "acceptor/protocols/nats/nats_fanouts.h"
+#include "acceptor/protocols/nats/nats_hops.h"
 #include "acceptor/protocols/nats/nats_interest.h"
+#include "acceptor/protocols/nats/nats_journey.h"
 #include "acceptor/protocols/nats/nats_leaving.h"
+#include "acceptor/protocols/nats/nats_mesh_send.h"
 #include "acceptor/protocols/nats/nats_pass.h"
-#include "acceptor/protocols/nats/nats_route.h"
-#include "acceptor/protocols/nats/nats_trace.h"
+#include "acceptor/protocols/nats/nats_route_send.h"
+#include "acceptor/protocols/nats/nats_trace_end.h"
 #include "base/subject_groups.h"
 
 /* --- accounts ----------------------------------------------------------------------------------------------------- */

@@ -1,14 +1,13 @@
 /* Sends to other acceptors. */
-#include "acceptor/protocols/nats/nats_mesh.h"
+#include "acceptor/protocols/nats/nats_mesh_send.h"
 
 #include <assert.h>
 
 #include "acceptor/mesh.h"
-#include "acceptor/protocols/nats/nats_account.h"
-#include "acceptor/protocols/nats/nats_deliver.h"
-#include "acceptor/protocols/nats/nats_pass.h"
-#include "acceptor/protocols/nats/nats_route.h"
-#include "acceptor/protocols/nats/nats_trace.h"
+#include "acceptor/protocols/nats/nats_account_state.h"
+#include "acceptor/protocols/nats/nats_account_use.h"
+#include "acceptor/protocols/nats/nats_route_state.h"
+#include "acceptor/protocols/nats/nats_trace_state.h"
 
 /* Tells all others our number of an account, before anything else in it. */
 static void name_account(struct acceptor *a, struct nats_server *server, uint32_t number) {

@@ -1,7 +1,7 @@
 /* What clients and servers call themselves. */
-#include <stdlib.h>
+#include "acceptor/protocols/nats/nats_name.h"
 
-#include "acceptor/protocols/nats/nats.h"
+#include <stdlib.h>
 
 void nats_set_name(struct nats_name **name, const void *text, size_t bytes) {
     free(*name);

@@ -1,10 +1,9 @@
 /* Sends a message to the other acceptors and servers that want it. */
 #include "acceptor/protocols/nats/nats_pass.h"
 
-#include "acceptor/protocols/nats/nats_deliver.h"
-#include "acceptor/protocols/nats/nats_mesh.h"
-#include "acceptor/protocols/nats/nats_route.h"
-#include "acceptor/protocols/nats/nats_trace.h"
+#include "acceptor/protocols/nats/nats_hops.h"
+#include "acceptor/protocols/nats/nats_mesh_send.h"
+#include "acceptor/protocols/nats/nats_route_send.h"
 
 static void send_to(struct acceptor *a, struct nats_server *server, uint32_t account, uint32_t other, uint32_t flags,
                     const struct nats_message *m, const struct nats_chosen *chosen) {

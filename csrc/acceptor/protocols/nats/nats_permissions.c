@@ -3,7 +3,6 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "acceptor/protocols/nats/nats.h"
 #include "base/decimal.h"
 #include "base/subject_groups.h"
 

@@ -10,34 +10,14 @@
 #ifndef MQ_NATS_PERMISSIONS_H
 #define MQ_NATS_PERMISSIONS_H
 
-#include "base/subjects.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
-struct acceptor;
-struct connection;
+#include "acceptor/protocols/nats/nats_permissions_state.h"
+#include "base/text.h"
+
 struct nats_permissions;
-struct text;
-
-enum { NATS_MAX_PERMISSION_SETS = 1 << 20, NATS_PERMITTED = 4096, NATS_PERMITTED_SUBJECT_BYTES = 47 };
-
-/* A cached decision of a set about a subject. */
-struct nats_permitted {
-    uint64_t hash;
-    uint64_t set; /* 0: the entry is empty */
-    uint8_t bytes;
-    uint8_t asked; /* enum nats_asked */
-    bool allowed;
-    char subject[NATS_PERMITTED_SUBJECT_BYTES];
-};
-
-/* All permission sets of an acceptor. */
-struct nats_permission_sets {
-    struct nats_permissions **sets; /* indexed by Python's numbers */
-    uint32_t count;
-    uint64_t made; /* sets made so far, which numbers them for the cache */
-    struct siphash_key key;
-    struct subject_walk *walk;        /* its own, as other walks may be in use */
-    struct nats_permitted *permitted; /* allocated with the first set */
-};
 
 /* Makes set `number` of lines of text, or replaces it for later references; without text drops Python's reference. A
  * line is a word and a pattern, perhaps with a queue:
@@ -63,18 +43,7 @@ uint32_t nats_denied_count(const struct nats_permissions *set);
 bool nats_may_have(struct nats_permission_sets *all, struct nats_permissions *set, struct text subject,
                    struct text queue);
 
-/* --- nats_replies.c: answers to requests -------------------------------------------------------------------------- */
-
-struct nats_replies;
-
-enum { NATS_MAX_REPLIES = 1 << 16 /* most replies expected of one connection at a time */ };
-
 /* Returns how often and for how long a set allows answers to a request; false if it does not. */
 bool nats_replies_of(const struct nats_permissions *set, uint64_t *max, uint64_t *lifetime_ns);
-/* Notes that a message with this reply subject was delivered to the connection, which may then answer it. */
-void nats_reply_expect(struct acceptor *a, struct connection *c, struct text reply);
-/* Whether the connection may publish to this subject as an answer, which is counted. */
-bool nats_reply_allowed(struct acceptor *a, struct connection *c, struct text subject);
-void nats_replies_free(struct nats_replies *replies);
 
 #endif

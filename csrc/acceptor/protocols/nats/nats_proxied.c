@@ -1,10 +1,11 @@
 /* PROXY headers: a proxy begins a connection with its client's address (PROXY protocol, versions 1 and 2, as HAProxy
  * describes it). If the option is set, a header is handed to Python, which parses it; other input is the client's. */
 #define _GNU_SOURCE
+#include "acceptor/protocols/nats/nats_proxied.h"
+
 #include <string.h>
 
 #include "acceptor/protocols/nats/nats_clock.h"
-#include "acceptor/protocols/nats/nats_publish.h"
 #include "acceptor/protocols/nats/nats_say.h"
 
 #define TOLD_APART_NS ((uint64_t)5 * 1000000000u) /* time for the rest, once its beginning is known */

@@ -4,18 +4,23 @@
 #include <stdio.h>
 
 #include "acceptor/mesh.h"
-#include "acceptor/protocols/nats/nats_account.h"
 #include "acceptor/protocols/nats/nats_deliver.h"
 #include "acceptor/protocols/nats/nats_fanout.h"
-#include "acceptor/protocols/nats/nats_latency.h"
+#include "acceptor/protocols/nats/nats_halves.h"
+#include "acceptor/protocols/nats/nats_journey.h"
+#include "acceptor/protocols/nats/nats_line.h"
 #include "acceptor/protocols/nats/nats_logged.h"
+#include "acceptor/protocols/nats/nats_permissions.h"
+#include "acceptor/protocols/nats/nats_replies.h"
 #include "acceptor/protocols/nats/nats_reserved.h"
 #include "acceptor/protocols/nats/nats_say.h"
 #include "acceptor/protocols/nats/nats_set_header.h"
 #include "acceptor/protocols/nats/nats_shares.h"
-#include "acceptor/protocols/nats/nats_subscription.h"
 #include "acceptor/protocols/nats/nats_topics.h"
 #include "acceptor/protocols/nats/nats_trace.h"
+#include "acceptor/protocols/nats/nats_trace_end.h"
+#include "acceptor/protocols/nats/nats_traced.h"
+#include "acceptor/protocols/nats/nats_turns.h"
 void nats_say_no_responders(struct acceptor *a, struct connection *c, const struct nats_message *m) {
     const struct nats_subscription *s = nats_own_subscription(a, c, m->reply);
     if (s == NULL) return;

@@ -2,8 +2,7 @@
 #ifndef MQ_NATS_PUBLISH_H
 #define MQ_NATS_PUBLISH_H
 
-#include "acceptor/protocols/nats/nats_deliver.h"
-#include "acceptor/protocols/nats/nats_line.h"
+#include "acceptor/protocols/nats/nats_message.h"
 
 #define NATS_UNKNOWN_OPERATION "Unknown Protocol Operation"
 
@@ -20,11 +19,5 @@ size_t nats_take_publish(struct acceptor *a, struct connection *c, const struct 
                          const uint8_t *data, size_t line_bytes, size_t bytes);
 /* Tells the sender of a request that there was nobody to answer, if it subscribes to the reply subject. */
 void nats_say_no_responders(struct acceptor *a, struct connection *c, const struct nats_message *m);
-
-/* --- nats_run.c --------------------------------------------------------------------------------------------------- */
-
-/* Handles plain whole PUBs at the front of the input. Returns how many bytes they took; 0: the first command is
- * something else. */
-size_t nats_take_run(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes);
 
 #endif

@@ -1,5 +1,5 @@
 /* Random numbers, of which none has to be secret. */
-#include "acceptor/protocols/nats/nats.h"
+#include "acceptor/protocols/nats/nats_random.h"
 
 /* xorshift64*: any generator will do to be fair among members. */
 uint64_t nats_random(struct nats_server *server) {

@@ -1,10 +1,12 @@
 /* Requests that a connection may answer although it may not publish to their reply subjects. A table of the connection
  * holds keyed hashes of these subjects. When it is full, expired entries are removed. If none has expired, later
  * requests are not noted, and answers to them are permission violations. */
+#include "acceptor/protocols/nats/nats_replies.h"
+
 #include <stdlib.h>
 
-#include "acceptor/protocols/nats/nats.h"
 #include "acceptor/protocols/nats/nats_permissions.h"
+#include "acceptor/protocols/nats/nats_state.h"
 
 enum { FIRST_REPLIES = 16 };
 

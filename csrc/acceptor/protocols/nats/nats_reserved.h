@@ -3,6 +3,7 @@
 #define MQ_NATS_RESERVED_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "base/text.h"

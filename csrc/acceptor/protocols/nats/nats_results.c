@@ -1,8 +1,10 @@
 /* Publishes the results of measurements, in the turn after: a result may be a request to a measured service itself. */
+#include "acceptor/protocols/nats/nats_results.h"
+
 #include <stdlib.h>
 
-#include "acceptor/protocols/nats/nats_account.h"
-#include "acceptor/protocols/nats/nats_deliver.h"
+#include "acceptor/protocols/nats/nats_account_state.h"
+#include "acceptor/protocols/nats/nats_journey.h"
 #include "acceptor/protocols/nats/nats_latency.h"
 #include "base/decimal.h"
 

@@ -4,13 +4,16 @@
  * Servers of the cluster are told each cluster of leaf nodes separately, or, if they do not support that, as if these
  * were clients. A leaf node is told of all interest except that of its own cluster. A hub is told of clients here and
  * leaf nodes only: other servers of the cluster have hubs of their own, and hubs do not hear of each other. */
+#include "acceptor/protocols/nats/nats_route_interest.h"
+
 #include <stdlib.h>
 
-#include "acceptor/protocols/nats/nats_account.h"
-#include "acceptor/protocols/nats/nats_interest.h"
-#include "acceptor/protocols/nats/nats_route.h"
-#include "acceptor/protocols/nats/nats_shadows.h"
-#include "acceptor/protocols/nats/nats_shares.h"
+#include "acceptor/protocols/nats/nats_account_state.h"
+#include "acceptor/protocols/nats/nats_origins.h"
+#include "acceptor/protocols/nats/nats_permissions.h"
+#include "acceptor/protocols/nats/nats_route_send.h"
+#include "acceptor/protocols/nats/nats_shadows_state.h"
+#include "acceptor/protocols/nats/nats_shares_state.h"
 #include "base/subject_groups.h"
 
 /* --- accounts ----------------------------------------------------------------------------------------------------- */

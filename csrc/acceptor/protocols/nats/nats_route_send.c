@@ -1,10 +1,12 @@
 /* What goes to another server: RS+ and RS-, RMSG and HMSG; LS+, LS- and LMSG in the name of a cluster of leaf nodes. */
-#include "acceptor/protocols/nats/nats_account.h"
-#include "acceptor/protocols/nats/nats_deliver.h"
-#include "acceptor/protocols/nats/nats_mesh.h"
-#include "acceptor/protocols/nats/nats_pass.h"
-#include "acceptor/protocols/nats/nats_route.h"
+#include "acceptor/protocols/nats/nats_route_send.h"
+
+#include "acceptor/protocols/nats/nats_account_state.h"
+#include "acceptor/protocols/nats/nats_mesh_send.h"
+#include "acceptor/protocols/nats/nats_origins.h"
+#include "acceptor/protocols/nats/nats_permissions.h"
 #include "acceptor/protocols/nats/nats_say.h"
+#include "acceptor/protocols/nats/nats_write.h"
 #include "base/decimal.h"
 
 static uint8_t *put(uint8_t *out, const void *text, size_t bytes) {

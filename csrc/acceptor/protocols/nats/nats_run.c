@@ -5,14 +5,16 @@
 #include <emmintrin.h>
 #endif
 
-#include "acceptor/protocols/nats/nats_account.h"
+#include "acceptor/protocols/nats/nats_run.h"
+
+#include "acceptor/protocols/nats/nats_bound.h"
 #include "acceptor/protocols/nats/nats_deliver.h"
 #include "acceptor/protocols/nats/nats_fanout.h"
 #include "acceptor/protocols/nats/nats_give.h"
+#include "acceptor/protocols/nats/nats_journey.h"
+#include "acceptor/protocols/nats/nats_permissions.h"
 #include "acceptor/protocols/nats/nats_publish.h"
 #include "acceptor/protocols/nats/nats_reserved.h"
-#include "acceptor/protocols/nats/nats_shares.h"
-#include "acceptor/protocols/nats/nats_topics.h"
 
 /* The line of such a PUB has at most this many bytes. */
 enum { WINDOW = 64 };

@@ -1,12 +1,13 @@
 /* Which requests are measured: a part of them, and those whose headers say that they are traced. Headers are read as by
  * nats-server, whose names of them have capitals as in HTTP. */
+#include "acceptor/protocols/nats/nats_sampled.h"
+
 #include <string.h>
 #include <strings.h>
 
-#include "acceptor/protocols/nats/nats_deliver.h"
-#include "acceptor/protocols/nats/nats_latency.h"
 #include "acceptor/protocols/nats/nats_line.h"
-#include "acceptor/protocols/nats/nats_trace.h"
+#include "acceptor/protocols/nats/nats_random.h"
+#include "acceptor/protocols/nats/nats_trace_state.h"
 
 static const char UBER[] = "Uber-Trace-Id", UBER_MORE[] = "Uberctx-", B3[] = "B3", PARENT[] = "Traceparent",
                   STATE[] = "Tracestate", B3_ID[] = "X-B3-Traceid", B3_SAMPLED[] = "X-B3-Sampled",

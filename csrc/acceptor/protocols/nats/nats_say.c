@@ -4,6 +4,7 @@
 #include "acceptor/protocols/go_quote.h"
 #include "acceptor/protocols/nats/nats_clock.h"
 #include "acceptor/protocols/nats/nats_logged.h"
+#include "acceptor/protocols/nats/nats_websocket.h"
 
 static const char OK[] = "+OK\r\n";
 

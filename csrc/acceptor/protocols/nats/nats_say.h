@@ -2,7 +2,7 @@
 #ifndef MQ_NATS_SAY_H
 #define MQ_NATS_SAY_H
 
-#include "acceptor/protocols/nats/nats.h"
+#include "acceptor/protocols/nats/nats_state.h"
 
 void nats_say(struct acceptor *a, struct connection *c, const void *text, size_t bytes);
 void nats_say_error(struct acceptor *a, struct connection *c, const char *text);
@@ -17,8 +17,5 @@ void nats_say_violation(struct acceptor *a, struct connection *c, const char *wh
 void nats_hang_up(struct acceptor *a, struct connection *c, enum nats_reason reason);
 /* Says -ERR 'text' and ends the connection. */
 void nats_end(struct acceptor *a, struct connection *c, enum nats_reason reason, const char *text);
-
-/* Tells a websocket's client, behind all other output, why its connection ends. */
-void nats_say_closing(struct acceptor *a, struct connection *c);
 
 #endif

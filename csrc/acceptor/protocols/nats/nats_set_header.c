@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 
-#include "acceptor/protocols/nats/nats_deliver.h"
 #include "base/decimal.h"
 
 enum { KEPT_ROOM_BYTES = 64 << 10 };

@@ -2,8 +2,7 @@
 #ifndef MQ_NATS_SET_HEADER_H
 #define MQ_NATS_SET_HEADER_H
 
-#include "acceptor/protocols/nats/nats.h"
-#include "acceptor/protocols/nats/nats_deliver.h"
+#include "acceptor/protocols/nats/nats_message.h"
 
 enum { NATS_FIRST_LINE_BYTES = 10 }; /* "NATS/1.0\r\n" */
 

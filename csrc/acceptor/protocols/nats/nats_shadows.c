@@ -2,8 +2,9 @@
 
 #include <stdlib.h>
 
-#include "acceptor/protocols/nats/nats_interest.h"
-#include "acceptor/protocols/nats/nats_route.h"
+#include "acceptor/protocols/nats/nats_random.h"
+#include "acceptor/protocols/nats/nats_remote.h"
+#include "acceptor/protocols/nats/nats_route_interest.h"
 #include "acceptor/protocols/nats/nats_transform.h"
 
 /* One pattern of an importing account. Its weight is how often that is wanted there. */

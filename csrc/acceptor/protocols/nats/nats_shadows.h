@@ -8,29 +8,13 @@
 #ifndef MQ_NATS_SHADOWS_H
 #define MQ_NATS_SHADOWS_H
 
-#include "acceptor/protocols/nats/nats_account.h"
-#include "base/subject_groups.h"
+#include "acceptor/protocols/nats/nats_account_state.h"
+#include "acceptor/protocols/nats/nats_shadows_state.h"
 
-struct nats_awards;
 struct nats_share;
-struct nats_shadow;
-struct nats_transform;
-
-/* A stream that an account imports from another. */
-struct nats_stream {
-    struct nats_stream *next;           /* of the exporter */
-    struct nats_stream *next_importing; /* of the importer */
-    const struct nats_share *share;
-    const struct nats_transform *to; /* the share's */
-    struct text pattern;             /* in the exporter; the share's */
-    uint32_t exporter, importer;
-};
-
-struct nats_shadows {
-    struct nats_stream *streams;
-    struct subjects *subjects; /* of shadows; NULL: nothing is wanted */
-    struct nats_shadow *first;
-};
+struct subject_groups;
+struct subject_name;
+struct subject_pattern;
 
 /* Must be called before there are shares; false when memory is short. */
 bool nats_shadows_open(struct nats_server *server);
@@ -50,16 +34,6 @@ void nats_shadows_tell(struct acceptor *a, struct nats_server *server, uint32_t 
 /* Frees those of an account, with its streams. NULL: there are none. */
 void nats_shadows_free(struct nats_server *server, struct nats_shadows *shadows);
 
-/* How often importing accounts want a pattern of an account. */
-static inline uint64_t nats_shadows_weight(const struct nats_shadows *shadows, struct text subject, struct text queue) {
-    struct subject_pattern *p = NULL;
-    if (shadows != NULL && shadows->subjects != NULL) p = subjects_find(shadows->subjects, subject.at, subject.bytes);
-    if (p == NULL) return 0;
-    if (queue.bytes == 0) return p->alone.count;
-    struct subject_group *g = subject_group_find(subjects_groups(shadows->subjects), p, queue.at, queue.bytes);
-    return g != NULL ? g->weight : 0;
-}
-
 /* The patterns that match among an account's shadows, and their groups; 0 if none of them has a group. */
 struct subject_groups *nats_shadows_groups(const struct nats_account *account);
 size_t nats_shadows_match(struct nats_server *server, const struct nats_account *account, struct text subject,
@@ -72,10 +46,5 @@ size_t nats_shadows_awarded(struct nats_server *server, const struct nats_share 
 struct text *nats_shadows_names(struct nats_server *server, size_t count);
 /* The journey of a message is over: what was awarded and not taken is nobody's. */
 void nats_shadows_arrived(struct nats_server *server);
-
-/* --- nats_streams.c ----------------------------------------------------------------------------------------------- */
-
-/* Makes an account's streams and shadows anew, after its shares were replaced, and tells servers what differs. */
-void nats_streams_make(struct acceptor *a, struct nats_server *server, uint32_t account);
 
 #endif

@@ -3,11 +3,13 @@
 #include <stdlib.h>
 
 #include "acceptor/protocols/go_quote.h"
-#include "acceptor/protocols/nats/nats_account.h"
-#include "acceptor/protocols/nats/nats_deliver.h"
+#include "acceptor/protocols/nats/nats_account_state.h"
+#include "acceptor/protocols/nats/nats_account_use.h"
+#include "acceptor/protocols/nats/nats_answers.h"
+#include "acceptor/protocols/nats/nats_asker.h"
 #include "acceptor/protocols/nats/nats_latency.h"
-#include "acceptor/protocols/nats/nats_route.h"
-#include "acceptor/protocols/nats/nats_shadows.h"
+#include "acceptor/protocols/nats/nats_random.h"
+#include "acceptor/protocols/nats/nats_set_header.h"
 #include "acceptor/protocols/nats/nats_transform.h"
 #include "base/decimal.h"
 

@@ -1,4 +1,6 @@
 /* Which streams accounts import from each other, as their shares say. */
+#include "acceptor/protocols/nats/nats_streams.h"
+
 #include <stdlib.h>
 
 #include "acceptor/protocols/nats/nats_shadows.h"

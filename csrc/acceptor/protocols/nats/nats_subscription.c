@@ -5,11 +5,11 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "acceptor/protocols/nats/nats_account.h"
 #include "acceptor/protocols/nats/nats_interest.h"
 #include "acceptor/protocols/nats/nats_latency.h"
 #include "acceptor/protocols/nats/nats_logged.h"
-#include "acceptor/protocols/nats/nats_route.h"
+#include "acceptor/protocols/nats/nats_permissions.h"
+#include "acceptor/protocols/nats/nats_route_interest.h"
 #include "acceptor/protocols/nats/nats_shadows.h"
 #include "base/linear_hashing.h"
 #include "base/map.h"

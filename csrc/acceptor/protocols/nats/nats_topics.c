@@ -2,14 +2,16 @@
  * consumers of all protocols. A publisher that gives a reply subject is told there when the message is safely logged,
  * or why it is not; others are told nothing, as usual.
  */
+#include "acceptor/protocols/nats/nats_topics.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "acceptor/protocols/nats/nats_topics.h"
-
 #include "acceptor/bridge.h"
+#include "acceptor/protocols/nats/nats_bound.h"
 #include "acceptor/protocols/nats/nats_deliver.h"
-#include "acceptor/protocols/nats/nats_route.h"
+#include "acceptor/protocols/nats/nats_headers.h"
+#include "base/decimal.h"
 
 /* The priority that clients of other protocols see. */
 #define PRIORITY 1024u

@@ -5,13 +5,15 @@
 #include <string.h>
 #include <strings.h>
 
-#include "acceptor/protocols/nats/nats_account.h"
-#include "acceptor/protocols/nats/nats_deliver.h"
-#include "acceptor/protocols/nats/nats_latency.h"
 #include "acceptor/protocols/nats/nats_line.h"
+#include "acceptor/protocols/nats/nats_permissions.h"
+#include "acceptor/protocols/nats/nats_random.h"
 #include "acceptor/protocols/nats/nats_reserved.h"
-#include "acceptor/protocols/nats/nats_route.h"
+#include "acceptor/protocols/nats/nats_route_state.h"
+#include "acceptor/protocols/nats/nats_sampled.h"
 #include "acceptor/protocols/nats/nats_say.h"
+#include "acceptor/protocols/nats/nats_set_header.h"
+#include "acceptor/protocols/nats/nats_traced.h"
 
 static const char FIRST_LINE[] = "NATS/1.0\r\n", DISABLED[] = "trace disabled";
 

@@ -1,13 +1,14 @@
 /* The end of a trace: its event is published, once other acceptors that were sent the message have told their part. */
-#include "acceptor/mesh.h"
-#include "acceptor/protocols/nats/nats_trace.h"
+#include "acceptor/protocols/nats/nats_trace_end.h"
 
 #include <stdlib.h>
 
+#include "acceptor/mesh.h"
+#include "acceptor/protocols/nats/nats_account_state.h"
 #include "acceptor/protocols/nats/nats_clock.h"
-#include "acceptor/protocols/nats/nats_deliver.h"
-#include "acceptor/protocols/nats/nats_mesh.h"
-#include "acceptor/protocols/nats/nats_pass.h"
+#include "acceptor/protocols/nats/nats_journey.h"
+#include "acceptor/protocols/nats/nats_mesh_send.h"
+#include "acceptor/protocols/nats/nats_traced.h"
 #include "base/decimal.h"
 
 /* Publishes the event in the account of the message, from where it goes on as any message does. */

@@ -1,14 +1,13 @@
 /* The event of a traced message: its parts are written as things happen, and put together at the end. */
+#include "acceptor/protocols/nats/nats_traced.h"
+
 #include <stdlib.h>
 
 #include "acceptor/protocols/go_quote.h"
-#include "acceptor/protocols/nats/nats_account.h"
+#include "acceptor/protocols/nats/nats_account_state.h"
 #include "acceptor/protocols/nats/nats_clock.h"
-#include "acceptor/protocols/nats/nats_deliver.h"
 #include "acceptor/protocols/nats/nats_give.h"
-#include "acceptor/protocols/nats/nats_route.h"
-#include "acceptor/protocols/nats/nats_subscription.h"
-#include "acceptor/protocols/nats/nats_trace.h"
+#include "acceptor/protocols/nats/nats_route_state.h"
 #include "base/decimal.h"
 #include "base/subject_groups.h"
 

@@ -3,7 +3,6 @@
 
 #include <stdlib.h>
 
-#include "acceptor/protocols/nats/nats.h"
 #include "base/decimal.h"
 
 enum { MAX_NUMBERS = 16, MAX_PIECES = 256 };

@@ -13,11 +13,11 @@
 #ifndef MQ_NATS_TRANSFORM_H
 #define MQ_NATS_TRANSFORM_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-struct text;
+#include "base/text.h"
+
 struct nats_transform;
 
 /* NULL when the pieces are invalid, or memory is short. */

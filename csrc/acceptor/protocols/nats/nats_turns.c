@@ -1,10 +1,10 @@
 /* Publishers whose messages have very many recipients take turns. A message is in the output of all recipients before
  * the next one is handled. But when a turn has used up its share, the rest of a publisher's input waits for a later
  * turn, and no more is received from it. */
+#include "acceptor/protocols/nats/nats_turns.h"
+
 #include <string.h>
 
-#include "acceptor/protocols/nats/nats.h"
-#include "acceptor/protocols/nats/nats_deliver.h"
 #include "acceptor/protocols/nats/nats_fanout.h"
 
 /* One whose last message is still being handed out goes on behind that. */

@@ -1,6 +1,5 @@
 /* Tells a websocket's client why its connection ends, in a closing frame after all output, as a nats-server does. */
-#include "acceptor/protocols/nats/nats.h"
-#include "acceptor/protocols/nats/nats_say.h"
+#include "acceptor/protocols/nats/nats_websocket.h"
 
 enum status {
     NORMAL = 1000,

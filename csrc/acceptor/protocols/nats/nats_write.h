@@ -3,7 +3,7 @@
 #ifndef MQ_NATS_WRITE_H
 #define MQ_NATS_WRITE_H
 
-#include "acceptor/protocols/nats/nats.h"
+#include "acceptor/protocols/nats/nats_state.h"
 
 /* Where a client's or a server's codec keeps its write. */
 struct nats_write {

@@ -44,17 +44,31 @@
  *
  * This server accepts, refuses and sends what a nats-server does.
  */
-#ifndef MQ_NATS_H
-#define MQ_NATS_H
+#ifndef MQ_NATS_STATE_H
+#define MQ_NATS_STATE_H
 
 #include <string.h>
 
 #include "acceptor/engine.h"
-#include "acceptor/protocols/nats/nats_origins.h"
+#include "acceptor/protocols/nats/nats_origins_state.h"
 #include "acceptor/protocols/nats/nats_others.h"
-#include "acceptor/protocols/nats/nats_permissions.h"
+#include "acceptor/protocols/nats/nats_permissions_state.h"
 #include "base/subjects.h"
 #include "base/text.h"
+
+struct nats_account;
+struct nats_answers;
+struct nats_awards;
+struct nats_fanout;
+struct nats_latencies;
+struct nats_log;
+struct nats_permissions;
+struct nats_replies;
+struct nats_scratch;
+struct nats_subscription;
+struct nats_trace;
+struct subject_walk;
+struct subjects;
 
 enum {
     NATS_MAX_ACCOUNTS = 1 << 16,
@@ -107,8 +121,6 @@ struct nats_bound {
     uint8_t *queue; /* the group of servers of which one logs each message; NULL: each server logs all */
     size_t queue_bytes;
 };
-
-struct nats_fanout;
 
 /* Messages that are given to their recipients over several turns: see nats_fanout.h. */
 struct nats_fanouts {
@@ -293,29 +305,9 @@ static inline uint8_t *nats_put(uint8_t *out, const void *text, size_t bytes) {
     return out + bytes;
 }
 
-/* --- nats_name.c -------------------------------------------------------------------------------------------------- */
-
-/* Sets the name of a client or server. Without memory it has none. */
-void nats_set_name(struct nats_name **name, const void *text, size_t bytes);
-
-/* --- nats_random.c ------------------------------------------------------------------------------------------------ */
-
-uint64_t nats_random(struct nats_server *server);
-
-/* --- nats_proxied.c ----------------------------------------------------------------------------------------------- */
-
-/* Looks for a PROXY header at the beginning of the input. A header goes to Python, which is also told if there is none.
- * Returns how many bytes were used. */
-size_t nats_take_proxied(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes);
-/* The header has not come in time. */
-void nats_proxied_in_vain(struct acceptor *a, struct connection *c);
-
-/* --- nats_figures.c ----------------------------------------------------------------------------------------------- */
-
-/* See struct codec. */
-int64_t nats_ask(struct acceptor *a, void *state, const char *what, const struct codec_question *question);
-size_t nats_last_words(struct acceptor *a, struct connection *c, const uint8_t **words);
-/* The same for a leaf node or a hub; or, behind the figures, what was wrong with its compressed input. */
-size_t nats_leaf_last_words(struct acceptor *a, struct connection *c, const uint8_t **words);
+/* Whether there is anybody to tell what our clients want. */
+static inline bool nats_has_others(const struct acceptor *a, const struct nats_server *server) {
+    return a->mesh_there != 0 || server->route_count > 0;
+}
 
 #endif
