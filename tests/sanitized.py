@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -21,9 +21,13 @@ CORE: Final = ROOT / "csrc"
 COMPILER: Final = os.environ.get("CC", "cc")
 # What is left out AddressSanitizer finds when it happens; to compile it takes a tenth of the time.
 SANITIZERS: Final = ("-fsanitize=address,undefined", "-fno-sanitize=null,object-size", "-fno-sanitize-recover=all")
-FLAGS: Final = (
-    "-std=c11", "-g1", "-Og", "-fno-omit-frame-pointer", "-fPIC", "-Wall", "-Wextra", "-pthread", *SANITIZERS,
-)  # fmt: skip
+FLAGS: Final = ("-std=c11", "-g1", "-fno-omit-frame-pointer", "-fPIC", "-pthread", *SANITIZERS)
+# What runs for seconds takes less to compile and to run so: what AddressSanitizer checks is called, not compiled in.
+QUICK: Final = ("-O0", "--param", "asan-instrumentation-with-call-threshold=0")
+# What runs for minutes does several times as much in them.
+LASTING: Final = ("-Og",)
+# Of the core's `make lint` says all, and to look for them takes a tenth of the time.
+WARNINGS: Final = ("-Wall", "-Wextra")
 
 
 @cache
@@ -40,16 +44,20 @@ def missing() -> str | None:
     return None
 
 
-def objects(sources: Iterable[Path], include: Path = CORE) -> dict[Path, Path]:
-    """By their sources: two in different folders may have one name."""
+def objects(sources: Iterable[Path], include: Path = CORE, how: Sequence[str] = QUICK) -> dict[Path, Path]:
+    """By their sources: two in different folders may have one name. `how`: QUICK or LASTING."""
     if reason := missing():
         pytest.skip(reason)
-    kept = BUILD / "objects" / "sanitized"
+    kept = BUILD / "objects" / f"sanitized{how[0]}"
     kept.mkdir(parents=True, exist_ok=True)
     wanted = list(sources)
-    command = [COMPILER, *FLAGS, f"-I{include}"]
+    command = [COMPILER, *FLAGS, *how, f"-I{include}"]
+
+    def compiled(source: Path) -> Path:
+        return compile_one(command if source.is_relative_to(include) else [*command, *WARNINGS], source, kept)
+
     with alone(BUILD), ThreadPoolExecutor(os.cpu_count()) as pool:
-        made = list(pool.map(lambda source: compile_one(command, source, kept), wanted))
+        made = list(pool.map(compiled, wanted))
     return dict(zip(wanted, made, strict=True))
 
 

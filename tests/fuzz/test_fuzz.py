@@ -13,7 +13,8 @@ from tests import sanitized
 
 HERE = Path(__file__).resolve().parent
 pytestmark = pytest.mark.timeout(600)  # it compiles the core with sanitizers
-SECONDS = float(os.environ.get("FUZZ_SECONDS", "2.5"))
+USUAL_SECONDS = 2.5
+SECONDS = float(os.environ.get("FUZZ_SECONDS", USUAL_SECONDS))
 SEED = os.environ.get("FUZZ_SEED", "1")
 
 
@@ -24,8 +25,10 @@ class Compiled:
 
 
 @pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
-    made = sanitized.objects([*HERE.glob("*.c"), *sanitized.core_sources()])
+def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    is_lasting = SECONDS > USUAL_SECONDS or request.config.getoption("--long")
+    how = sanitized.LASTING if is_lasting else sanitized.QUICK
+    made = sanitized.objects([*HERE.glob("*.c"), *sanitized.core_sources()], how=how)
     targets = {of.stem: path for of, path in made.items() if of.stem.startswith("fuzz_")}
     library = tmp_path_factory.mktemp("fuzz") / "libcore.so"
     sanitized.link([path for of, path in made.items() if of.stem not in targets], library, "-shared")
