@@ -58,26 +58,32 @@ def session(
 ) -> SparkSession:
     from mq_shards import pipeline
     from mq_shards.pipeline import worker_python
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
     worker_python.use(os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]))
     os.environ.update(environment)
-    builder = (
-        SparkSession.builder.master(master)
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
-        .config("spark.local.dir", str(directory))
-        # The one that is the default starts ten processes (chmod, readlink) for each file of a checkpoint.
-        .config("spark.sql.streaming.checkpointFileManagerClass", FILE_MANAGER)
+    conf = SparkConf(loadDefaults=False).setMaster(master)
+    conf.setAll(
+        [
+            ("spark.ui.enabled", "false"),
+            ("spark.ui.showConsoleProgress", "false"),
+            ("spark.driver.bindAddress", "127.0.0.1"),
+            ("spark.driver.host", "127.0.0.1"),
+            ("spark.sql.shuffle.partitions", "2"),
+            ("spark.sql.session.timeZone", "UTC"),
+            ("spark.sql.warehouse.dir", str(directory / "warehouse")),
+            ("spark.local.dir", str(directory)),
+            # The one that is the default starts ten processes (chmod, readlink) for each file of a checkpoint.
+            ("spark.sql.streaming.checkpointFileManagerClass", FILE_MANAGER),
+            *settings.items(),
+        ]
     )
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    found = builder.getOrCreate()
+    # The kernel shares the cores out among sessions, and each broker of the tests has one. With one of its own the JVM
+    # need not wait for all streams of `make test`. It ends when its stdin does.
+    SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"start_new_session": True}))
+    found = SparkSession.builder.config(conf=conf).getOrCreate()
     found.sparkContext.setLogLevel("ERROR")
     pipeline.register(found, push_filters=True)
     return found
