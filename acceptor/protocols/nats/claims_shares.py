@@ -15,6 +15,7 @@ from mq_shards.acceptor.protocols.nats.claims import Account
 from mq_shards.acceptor.protocols.nats.cycles import Import, Imports, covers
 from mq_shards.acceptor.protocols.nats.jwt import JwtError, block, blocks, flag, number, text
 from mq_shards.acceptor.protocols.nats.shares import (
+    Exports,
     ShareError,
     export_of,
     mapping_lines,
@@ -59,7 +60,8 @@ class Shared:
         self._ends: dict[str, float] = {}  # by importer: when the first of its activation tokens expires
         self._wants: dict[str, set[str]] = {}  # by account: the accounts that it wants to import from
         self._takers: dict[str, dict[str, None]] = {}  # by account: the accounts that want to import from it
-        self._imports = {kind: Imports(kind, {}) for kind in KINDS}
+        self._exports = Exports()
+        self._imports = {kind: Imports(kind) for kind in KINDS}
         self._is_cyclic = False
 
     def look(self, accounts: Mapping[str, Account], now_s: float) -> None:
@@ -98,7 +100,7 @@ class Shared:
     def _learn(self, name: str, account: Account) -> None:
         row = self.rows[name] = _row(account)
         for kind, imports in self._imports.items():
-            imports.exports[name] = [one["subject"] for one in row["exports"] if one["kind"] == kind]
+            imports.exported(name, [one["subject"] for one in row["exports"] if one["kind"] == kind])
         for exporter in self._wants.get(name, set()):
             del self._takers[exporter][name]
         self._wants[name] = imported_accounts(account)
@@ -110,7 +112,7 @@ class Shared:
         exporters = self._wants.get(name, set())
         self._ends.pop(name, None)
         for imports in self._imports.values():
-            imports.taken.pop(name, None)
+            imports.forget(name)
         for exporter in exporters & self.rows.keys():
             for export in self.rows[exporter]["exports"]:
                 if "accounts" in export:
@@ -120,7 +122,7 @@ class Shared:
     def _allow(self, names: Iterable[str], accounts: Mapping[str, Account], now_s: float) -> None:
         """Removes from the rows of these accounts the imports that are not allowed."""
         for name in names:
-            tokens = _activate(accounts[name], accounts, self.rows, now_s)
+            tokens = _activate(accounts[name], accounts, self.rows, self._exports, now_s)
             if ends := [token.expires_s for token in tokens if token.expires_s]:
                 self._ends[name] = min(ends)
         for kind, imports in self._imports.items():
@@ -132,7 +134,7 @@ class Shared:
 
     def _may_be(self, one: Row, importer: str, imports: Imports) -> bool:
         try:
-            _must_be_given(one, importer, self.rows)
+            _must_be_given(one, importer, self.rows, self._exports)
             if why := imports.add(importer, Import(one["account"], one["subject"], one["to"])):
                 self._is_cyclic = True
                 raise ShareError(why)
@@ -246,16 +248,15 @@ def _mappings(account: Account) -> dict[str, list[Row]]:
 
 
 def _activate(
-    account: Account, accounts: Mapping[str, Account], rows: Mapping[str, Row], now_s: float
+    account: Account, accounts: Mapping[str, Account], rows: Mapping[str, Row], exports: Exports, now_s: float
 ) -> Iterable[nats_jwt.Token]:
     """Adds an account to the private exports that its tokens are valid for. Yields those tokens."""
     for one in rows[account.name]["imports"]:
         exporter = accounts.get(one["account"])
         if exporter is None or not one["token"] or exporter.name not in rows:
             continue
-        for export in rows[exporter.name]["exports"]:
-            is_private = "accounts" in export and export["kind"] == one["kind"]
-            if not is_private or not covers(export["subject"], one["subject"]):
+        for export in exports.covering(rows[exporter.name], one["kind"], one["subject"]):
+            if "accounts" not in export:
                 continue
             try:
                 token = _activation(one, account, exporter, export, now_s)
@@ -284,12 +285,12 @@ def _activation(one: Row, account: Account, exporter: Account, export: Row, now_
     return token
 
 
-def _must_be_given(one: Row, importer: str, rows: Mapping[str, Row]) -> None:
+def _must_be_given(one: Row, importer: str, rows: Mapping[str, Row], exports: Exports) -> None:
     """Raises ShareError or TransformError when the exporter does not grant an import."""
     exporter = rows.get(one["account"])
     if exporter is None:
         raise ShareError(f'there is no account "{one["account"]}"')
-    export = export_of(exporter, one["kind"], one["subject"], importer)
+    export = export_of(exports, exporter, one["kind"], one["subject"], importer)
     if "accounts" in export and not one.get("activated"):
         raise ShareError(f'there is no token for {one["kind"]} "{one["subject"]}"')
     if one["kind"] == "stream":

@@ -7,25 +7,16 @@ imports that it has passed (nats_journey.c).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from typing import Final, NamedTuple
+
+from mq_shards.acceptor.protocols.nats.patterns import Patterns
 
 # Accounts in a chain of imports, at most; a message passes no more either. (nats-server: 1,024.)
 LONGEST_CHAIN: Final = 64
 
 FORMS_CYCLE: Final = "import forms a cycle"
 TOO_DEEP: Final = "search cycle depth exhausted"
-
-
-def overlaps(one: str, other: str) -> bool:
-    """Whether some subject matches both patterns."""
-    a, b = one.split("."), other.split(".")
-    for mine, theirs in zip(a, b, strict=False):
-        if ">" in (mine, theirs):
-            return True
-        if mine != theirs and "*" not in (mine, theirs):
-            return False
-    return len(a) == len(b)
 
 
 def covers(outer: str, inner: str) -> bool:
@@ -49,32 +40,41 @@ class Import(NamedTuple):
         return (self.subject, self.to) if kind == "service" else (self.to, self.to)
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Imports:
     """All imports of one kind, service or stream, that have been accepted."""
 
-    kind: str
-    exports: dict[str, list[str]]  # by account
-    taken: dict[str, list[Import]] = field(default_factory=dict)
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._exports: dict[str, Patterns[str]] = {}  # by account
+        self._taken: dict[str, Patterns[Import]] = {}  # by account
+
+    def exported(self, account: str, subjects: Iterable[str]) -> None:
+        """What an account exports, in place of what it did before."""
+        self._exports.pop(account, None)
+        for subject in subjects:
+            self._exports.setdefault(account, Patterns()).add(subject, subject)
+
+    def forget(self, importer: str) -> None:
+        self._taken.pop(importer, None)
 
     def add(self, importer: str, one: Import) -> str | None:
         """Accepts an import and returns None, or returns why it is refused, in nats-server's words."""
-        subjects = [one.to] if self.kind == "service" else [one.to, one.subject]
+        subjects = [one.to] if self._kind == "service" else [one.to, one.subject]
         for subject in subjects:
             if (why := self._look(one.account, subject, {importer})) is not None:
                 return why
-        self.taken.setdefault(importer, []).append(one)
+        compared, _ = one.compared(self._kind)
+        self._taken.setdefault(importer, Patterns()).add(compared, one)
         return None
 
     def _look(self, account: str, subject: str, visited: set[str]) -> str | None:
         if len(visited) >= LONGEST_CHAIN:
             return TOO_DEEP
-        if self.kind == "stream" and not any(covers(each, subject) for each in self.exports.get(account, ())):
+        if self._kind == "stream" and not _has(self._exports.get(account), subject):
             return None
-        for one in self.taken.get(account, ()):
-            compared, narrower = one.compared(self.kind)
-            if not overlaps(subject, compared):
-                continue
+        taken = self._taken.get(account)
+        for one in taken.overlapping(subject) if taken is not None else ():
+            _, narrower = one.compared(self._kind)
             if one.account in visited:
                 return FORMS_CYCLE
             visited.add(account)
@@ -82,3 +82,7 @@ class Imports:
             if why is not None:
                 return why
         return None
+
+
+def _has(exports: Patterns[str] | None, subject: str) -> bool:
+    return exports is not None and bool(exports.covering(subject))

@@ -24,7 +24,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
-from mq_shards.acceptor.protocols.nats.shares import ShareError, export_of
+from mq_shards.acceptor.protocols.nats.shares import Exports, ShareError, export_of
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.csrc.structs import struct_in, structs_in
 
@@ -351,6 +351,7 @@ def account_row(account: Mapping[str, Any], accounts: Mapping[str, Mapping[str, 
         }
         for one in account.get("exports", ())
     ]
+    given = Exports()
     imports = [
         {
             "subject": one["subject"],
@@ -361,7 +362,7 @@ def account_row(account: Mapping[str, Any], accounts: Mapping[str, Mapping[str, 
             "invalid": False,
             "share": bool(one.get("share")),
             "tracking": False,
-            **_latency_row("latency", _export_of(one, account["name"], accounts)),
+            **_latency_row("latency", _export_of(given, one, account["name"], accounts)),
         }
         for one in account.get("imports", ())
     ]
@@ -369,9 +370,11 @@ def account_row(account: Mapping[str, Any], accounts: Mapping[str, Mapping[str, 
     return {name: value for name, value in found.items() if value}
 
 
-def _export_of(one: Mapping[str, Any], importer: str, accounts: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+def _export_of(
+    given: Exports, one: Mapping[str, Any], importer: str, accounts: Mapping[str, Mapping[str, Any]]
+) -> Mapping[str, Any]:
     try:
-        return export_of(accounts[one["account"]], one["kind"], one["subject"], importer)
+        return export_of(given, accounts[one["account"]], one["kind"], one["subject"], importer)
     except (KeyError, ShareError):
         return {}
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from mq_shards.acceptor.protocols.nats.cycles import Import, Imports, covers
+from mq_shards.acceptor.protocols.nats.patterns import Patterns
 from mq_shards.acceptor.protocols.nats.transforms import (
     TransformError,
     by_number,
@@ -30,10 +31,28 @@ class ShareError(ValueError):
     """Why exports, imports or mappings are not valid."""
 
 
-def export_of(exporter: Account, kind: str, subject: str, importer: str) -> Account:
+class Exports:
+    """Finds exports of accounts by their subjects."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, tuple[Any, dict[str, Patterns[Any]]]] = {}  # by account: the list of its exports, by kind
+
+    def covering(self, exporter: Account, kind: str, subject: str) -> Sequence[Any]:
+        """Those that have all subjects of that pattern, in their order."""
+        exports = exporter.get("exports", ())
+        of, by_kind = self._of.get(exporter["name"], (None, {}))
+        if of is not exports:
+            by_kind = {}
+            for export in exports:
+                by_kind.setdefault(export["kind"], Patterns()).add(export["subject"], export)
+            self._of[exporter["name"]] = exports, by_kind
+        return by_kind[kind].covering(subject) if kind in by_kind else ()
+
+
+def export_of(exports: Exports, exporter: Account, kind: str, subject: str, importer: str) -> Account:
     """The export that allows an account to import a subject. Raises ShareError."""
-    for export in exporter.get("exports", ()):
-        if export["kind"] == kind and covers(export["subject"], subject) and _may(export, subject, importer):
+    for export in exports.covering(exporter, kind, subject):
+        if _may(export, subject, importer):
             found: Account = export
             return found
     raise ShareError(f'account "{exporter["name"]}" gives "{importer}" no {kind} "{subject}"')
@@ -117,10 +136,11 @@ def named_locally(subject: str, to: str) -> dict[str, Any]:
 def _refuse_cycles(accounts: Sequence[Account]) -> None:
     """Raises ShareError when imports form a cycle."""
     for kind in ("stream", "service"):
-        imports = Imports(kind, {
-            account["name"]: [one["subject"] for one in account.get("exports", ()) if one["kind"] == kind]
-            for account in accounts
-        })  # fmt: skip
+        imports = Imports(kind)
+        for account in accounts:
+            imports.exported(
+                account["name"], [one["subject"] for one in account.get("exports", ()) if one["kind"] == kind]
+            )
         for account in accounts:
             for one in account.get("imports", ()):
                 if one["kind"] != kind:
@@ -137,6 +157,7 @@ class Lines:
     def __init__(self, number_of: Callable[[str], int], cluster: str = "") -> None:
         self.cluster: Final = cluster
         self._number_of = number_of
+        self._exports = Exports()
         self._own: dict[str, str] = {}
         self._given: dict[str, dict[str, str]] = {}  # by exporter and importer: the lines of streams
         self._takes: dict[str, set[str]] = {}  # by importer: the accounts whose streams it imports
@@ -146,23 +167,22 @@ class Lines:
         TransformError."""
         name = account["name"]
         own = [mapping_lines(source, to, self.cluster) for source, to in account.get("mappings", {}).items()]
-        given: dict[str, str] = {}
+        given: dict[str, list[str]] = {}
         for one in account.get("imports", ()):
             exporter = by_name.get(one["account"])
             if exporter is None:
                 raise ShareError(f'there is no account "{one["account"]}"')
-            export = export_of(exporter, one["kind"], one["subject"], name)
+            export = export_of(self._exports, exporter, one["kind"], one["subject"], name)
             giver = exporter["name"]
             if one["kind"] == "stream":
-                line = stream_line(self._number_of(name), one)
-                given[giver] = given.get(giver, "") + line
+                given.setdefault(giver, []).append(stream_line(self._number_of(name), one))
             else:
                 own.append(service_line(self._number_of(giver), export, one))
         before = self._takes.get(name, set())
         for giver in before - given.keys():
             del self._given[giver][name]
         for giver, lines in given.items():
-            self._given.setdefault(giver, {})[name] = lines
+            self._given.setdefault(giver, {})[name] = "".join(lines)
         self._own[name], self._takes[name] = "".join(own), set(given)
         return {name} | before | given.keys()
 
