@@ -124,7 +124,9 @@ def _look(fd: int, shard: int, shards: int) -> Found:
     if medium.is_failing(fd, SEGMENT_HEADER_BYTES, 0):
         return Found(None, bytes=status.st_size)
     content = os.pread(fd, SEGMENT_HEADER_BYTES, 0)
-    if len(content) < SEGMENT_HEADER_BYTES or not any(content):
+    if len(content) < SEGMENT_HEADER_BYTES:
+        return Found(0)  # whatever it has, it is no record
+    if not any(content):
         if waits(fd, is_last=True):
             return Found(0, bytes=0 if _is_zeros(fd, status.st_size) else status.st_size)
         return Found(0, bytes=status.st_size, is_written=True)

@@ -297,6 +297,27 @@ def test_a_log_that_is_emptied_after_a_kill_is_said_and_gives_out_no_id_again(
         assert wire.put(b"new") > max(lost)
 
 
+@pytest.mark.parametrize("stop", [True, False], ids=["stopped", "killed"])
+@pytest.mark.parametrize("which", [0, 1], ids=["the first", "the last"])
+def test_of_a_log_that_is_shorter_than_its_header_nothing_is_left_and_the_rest_is_served(
+    tmp_path: Path, which: int, stop: bool
+) -> None:
+    data, options = tmp_path / "data", ("--shards", "1", "--set", f"beanstalk.max-job-size={LARGE_BYTES}")
+    with running(SINGLE, data_dir=data, options=options) as server, Wire(server) as wire:
+        jobs = [wire.put(bytes(LARGE_BYTES)) for _ in range(2)]
+        wait_until(lambda: listed(data).get("3", 0) > 0, "each has a segment, which is listed as begun")
+        if stop:
+            assert server.terminate() == 0
+        else:
+            server.kill()
+    log = places(data)[jobs[which]]
+    log.write_bytes(log.read_bytes()[:40])
+    with running(SINGLE, data_dir=data, options=options) as server, Wire(server) as wire:
+        assert said_of(server, log)[0] == f"{log.name} is missing: the messages that were in it are lost"
+        assert [wire.exchange(f"peek {job}").word for job in jobs] == [GONE if n == which else b"FOUND" for n in (0, 1)]
+        assert wire.put(b"new") > max(jobs)
+
+
 def test_a_log_of_which_the_beginning_is_zeros_after_a_kill_is_said_and_the_rest_is_served(tmp_path: Path) -> None:
     data = tmp_path / "data"
     log, ids = killed(data, bytes(1000), 1000)
