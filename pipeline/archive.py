@@ -35,6 +35,7 @@ from mq_shards.pipeline.options import OptionError, ReadOptions
 from mq_shards.pipeline.session import breaking_off, open_session
 from mq_shards.pipeline.sink_log import SinkFile, SinkLog, SinkLogError, local_path
 from mq_shards.pipeline.telemetry import Telemetry
+from mq_shards.pipeline.topics import told_missing
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
@@ -91,7 +92,10 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
             if (kept := local_directory(checkpoint)) is not None:
                 check_continues(kept, directory)
         source = _source_options(options, connection)
-        check_brokers(ReadOptions.parse(source, streaming=True).brokers)
+        read = ReadOptions.parse(source, streaming=True)
+        check_brokers(read.brokers)
+        if text := told_missing(read):
+            print(text, file=sys.stderr)
         settings = checkpoint_files.settings_for([directory, local_directory(checkpoint)])
         spark = open_session(master, "mq-pipeline archive", settings, options.nice)
         writer = _writer(spark, options, source).option("checkpointLocation", checkpoint)

@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import logging
 import re
+import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
@@ -23,13 +24,14 @@ from mq_shards.pipeline.declarative.settings import PREFIX
 from mq_shards.pipeline.failure import without_plan_and_stack
 from mq_shards.pipeline.fields import FORMATS
 from mq_shards.pipeline.lag import unread
-from mq_shards.pipeline.options import TLS, connection_of
+from mq_shards.pipeline.options import TLS, ReadOptions
 from mq_shards.pipeline.project import OF_RAW, STREAMING, VIEWS, Project, ProjectError, Refresh, bare_name, emptied_with
 from mq_shards.pipeline.sink_log import SinkLogError
 from mq_shards.pipeline.spark_pipelines import Application, PipelineError, application
 from mq_shards.pipeline.stopping import Stopped, stopped_by_signals
 from mq_shards.pipeline.table_formats import PARQUET, TableFormatError, settings_of
 from mq_shards.pipeline.tables import text_table
+from mq_shards.pipeline.topics import told_missing
 from mq_shards.pipeline.upkeep import has_dropped, look_after
 from pyspark.sql import SparkSession
 
@@ -55,7 +57,10 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
         with project.lock(), stopped_by_signals():
             project.remove_unborn()
             if not options.dry_run:
-                check_brokers(connection_of(project.source_options()))
+                read = ReadOptions.parse(project.source_options(), streaming=True)
+                check_brokers(read.brokers)
+                if text := told_missing(read):
+                    print(text, file=sys.stderr)
             print(f"starting Spark ({master}) for {project.directory}", flush=True)
             settings = project.running_settings()
             with application(master, "mq-pipeline run", settings, options.nice) as spark:

@@ -125,6 +125,20 @@ class Brokers:
         return _Known(found.broker, found.changes, streams, found.counts_on)
 
 
+def told_missing(options: ReadOptions) -> str:
+    """Returns a line about topics that are named and that no broker has: perhaps a name is wrong. "" if there is none,
+    or a broker does not answer just now."""
+    brokers = Brokers(replace(options, patience_s=0))
+    try:
+        there = {key.topic for key in brokers.streams()}
+    except BrokerError:
+        return ""
+    finally:
+        brokers.close()
+    names = [name for name in options.selection.names if name not in there]
+    return f"no broker has a topic {', '.join(names)} yet: it is read when it comes" if names else ""
+
+
 def by_id(found: list[tuple[str, Address]]) -> dict[str, Address]:
     """Raises OptionError if two have one id: their messages would be read twice."""
     result: dict[str, Address] = {}
