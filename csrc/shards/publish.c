@@ -23,19 +23,29 @@
 /* A PRODUCER record, whose attributes are its part. */
 enum { PRODUCER_RECORD_BYTES = (sizeof(struct record) + sizeof(uint32_t) + 7) / 8 * 8 };
 
-static uint8_t attribute_bytes_of(const struct message *m) {
+/* How long after its record's time a message is due. What is due at a time of its own is rounded down to ms, which
+ * subscription_defer makes up for; its delay never becomes 0 while it waits for room, as a record without one has
+ * another form. */
+static uint64_t delay_of(const struct worker *w, const struct message *m) {
+    const uint64_t left = m->delay_ns > w->wall_ns ? m->delay_ns - w->wall_ns : 0;
+    if (!(m->flags & MSG_DUE) || !m->delay_ns) return m->delay_ns;
+    return left < MS_NS ? MS_NS : left - left % MS_NS;
+}
+
+static uint8_t attribute_bytes_of(const struct worker *w, const struct message *m) {
     struct publish_attributes packed;
-    const struct publish_attributes a = {.pri = m->pri, .delay_ns = m->delay_ns, .ttr_ns = m->ttr_ns};
+    const struct publish_attributes a = {.pri = m->pri, .delay_ns = delay_of(w, m), .ttr_ns = m->ttr_ns};
     return m->flags & MSG_TXN ? sizeof(struct staged_attributes) : publish_attributes_pack(&a, &packed);
 }
 
 /* Whether the body is written in pieces; then *large says how. */
-static bool is_large(const struct message *m, const struct arrival *one, struct large_message *large) {
+static bool is_large(const struct worker *w, const struct message *m, const struct arrival *one,
+                     struct large_message *large) {
     if (m->body_bytes < LARGE_BYTES) return false;
     *large = (struct large_message){.id = m->id,
                                     .content = one->content,
                                     .content_bytes = one->content_bytes,
-                                    .attribute_bytes = attribute_bytes_of(m),
+                                    .attribute_bytes = attribute_bytes_of(w, m),
                                     .beside_bytes = m->flags & MSG_IDEMPOTENT ? PRODUCER_RECORD_BYTES : 0};
     return true;
 }
@@ -94,7 +104,7 @@ void publish_take_in(struct worker *w, uint32_t topic, const struct message *m, 
     stream_enter(w, topic, record->seq, one->id, record->position,
                  (m->delay_ns ? ENTER_DELAYED : 0) | (flags & PUBLISH_UNAWAITED ? ENTER_UNAWAITED : 0) |
                      (flags & PUBLISH_MORE ? ENTER_WITH_MORE : 0));
-    queue_enter(w, topic, one->id, one->headers_bytes ? headers_packed(one->content) : 0, m->pri, m->delay_ns,
+    queue_enter(w, topic, one->id, one->headers_bytes ? headers_packed(one->content) : 0, m->pri, delay_of(w, m),
                 record->position);
 }
 
@@ -106,7 +116,7 @@ __attribute__((flatten)) void publish_enter(struct worker *w, uint32_t topic, co
         non_persistent_publish(w, topic, one);
         return;
     }
-    struct publish_attributes attributes = {.pri = m->pri, .delay_ns = m->delay_ns, .ttr_ns = m->ttr_ns};
+    struct publish_attributes attributes = {.pri = m->pri, .delay_ns = delay_of(w, m), .ttr_ns = m->ttr_ns};
     struct publish_record record = {.seq = t->next_seq++, .flags = publish_flags(t, m, one, more)};
     record.position = shard_log_publish(w, shard_of_topic(w, t), topic, record.seq, one->id, attributes, one->content,
                                         one->content_bytes, record.flags);
@@ -223,7 +233,7 @@ enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const st
     if (in_transaction && (passes || ~m->flags & (MSG_DURABLE | MSG_RETAIN))) is_whole = false;
     if (!is_whole) status = STATUS_INVALID;
     struct large_message pieces;
-    const struct large_message *large = is_large(m, &one, &pieces) ? &pieces : NULL;
+    const struct large_message *large = is_large(w, m, &one, &pieces) ? &pieces : NULL;
     enum outcome prepared = DONE;
     if (is_whole && !known && takes_part(w, topic, m))
         prepared = publish_prepare(w, topic, m, 1 + parts, bytes, large, &status);

@@ -63,8 +63,7 @@ bool worker_note_ends(struct worker *w) {
 }
 
 bool worker_replay(struct worker *w, uint32_t shard, struct replay *out, uint64_t now_ns, uint64_t wall_ns) {
-    w->now_ns = now_ns;
-    w->wall_ns = wall_ns;
+    worker_set_time(w, now_ns, wall_ns);
     w->replaying = true;
     return shard_replay(w, w->own[shard], out);
 }

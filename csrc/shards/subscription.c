@@ -127,10 +127,13 @@ void subscription_defer(struct worker *w, uint32_t subscription, uint64_t seq, u
     const struct topic *t = subscription_topic(w, worker_subscription(w, subscription));
     const struct record *r = log_read(shard_of_topic(w, t)->log, stream_position(&t->stream, seq));
     uint64_t delay_ns = publish_attributes_of(r).delay_ns;
-    uint64_t due_ns = delay_ns > UINT64_MAX - r->time_ns ? UINT64_MAX : r->time_ns + delay_ns;
+    uint64_t due_ns = delay_ns > UINT64_MAX - r->time_ns - MS_NS ? UINT64_MAX : r->time_ns + delay_ns;
+    /* Up to whole ms, so that messages with one time to be due at (MSG_DUE) are due at once. */
+    if (due_ns % MS_NS && due_ns != UINT64_MAX) due_ns += MS_NS - due_ns % MS_NS;
     uint32_t delivery = delivery_make(w, subscription, seq, id);
     if (!delivery) process_die("more deliveries than a worker can hold");
-    delivery_defer(w, delivery, worker_deadline(w, due_ns, delay_ns));
+    delivery_defer(w, delivery,
+                   worker_deadline(w, due_ns, delay_ns > UINT64_MAX - MS_NS ? delay_ns : delay_ns + MS_NS));
 }
 
 /* Delayed messages are not taken by a cursor: each waits for its time as a delivery. */

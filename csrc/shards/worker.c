@@ -169,10 +169,7 @@ static uint64_t clock_ns(clockid_t clock) {
 static const struct message *receive(struct worker *w, struct channel *channel) {
     if (channel_drained(channel)) {
         if (!channel_look(channel)) return NULL;
-        if (w->reads_clock) {
-            w->now_ns = clock_ns(CLOCK_MONOTONIC);
-            w->wall_ns = clock_ns(CLOCK_REALTIME);
-        }
+        if (w->reads_clock) worker_set_time(w, clock_ns(CLOCK_MONOTONIC), clock_ns(CLOCK_REALTIME));
     }
     return channel_receive(channel);
 }
@@ -333,8 +330,7 @@ static bool is_owed(const struct worker *w) {
 }
 
 bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
-    w->now_ns = now_ns;
-    w->wall_ns = wall_ns;
+    worker_set_time(w, now_ns, wall_ns);
     if (w->wanting) want_no_more(w);
     durations_turn(&w->durations, w->count, now_ns);
     bool busy = false;

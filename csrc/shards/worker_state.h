@@ -121,9 +121,10 @@ struct references {
 
 struct worker {
     uint32_t index, workers, shards;
-    uint64_t now_ns;  /* monotonic; at recovery: the time that has passed in the log read */
-    uint64_t wall_ns; /* wall clock; at recovery: the time of the record read last */
-    bool reads_clock; /* it reads the clocks when messages have come in; else the time is as passed to a turn */
+    uint64_t now_ns;   /* monotonic; at recovery: the time that has passed in the log read */
+    uint64_t wall_ns;  /* wall clock; at recovery: the time of the record read last */
+    uint64_t ahead_ns; /* the wall clock before the monotonic one, modulo 2^64, to a ms */
+    bool reads_clock;  /* it reads the clocks when messages have come in; else the time is as passed to a turn */
 
     struct shard *own[WORKER_MAX_SHARDS];
     struct arena jobs, reservations;
@@ -263,10 +264,22 @@ static inline struct publish_attributes job_attributes(const struct worker *w, c
     return publish_attributes_of(job_record(w, j));
 }
 
+#define MS_NS ((uint64_t)1000000)
+
+/* The clocks are not read at once. So that a wall time is always the same monotonic time, `ahead_ns` follows them only
+ * when they have moved against each other. */
+static inline void worker_set_time(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
+    const uint64_t ahead_ns = wall_ns - now_ns;
+    w->now_ns = now_ns;
+    w->wall_ns = wall_ns;
+    if (ahead_ns - w->ahead_ns + MS_NS > 2 * MS_NS) w->ahead_ns = ahead_ns;
+}
+
 /* The monotonic time that corresponds to the wall time `due_wall_ns`; in `longest_ns` at the latest, whatever the wall
  * clock was set to. */
 static inline uint64_t worker_deadline(const struct worker *w, uint64_t due_wall_ns, uint64_t longest_ns) {
-    uint64_t left_ns = due_wall_ns > w->wall_ns ? due_wall_ns - w->wall_ns : 0;
+    const uint64_t wall_ns = w->replaying ? w->wall_ns : w->now_ns + w->ahead_ns;
+    uint64_t left_ns = due_wall_ns > wall_ns ? due_wall_ns - wall_ns : 0;
     if (left_ns > longest_ns) left_ns = longest_ns;
     return left_ns > UINT64_MAX - w->now_ns ? UINT64_MAX : w->now_ns + left_ns;
 }

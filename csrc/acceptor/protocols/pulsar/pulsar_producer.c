@@ -82,12 +82,14 @@ static struct headers headers_of(const struct pulsar_entry *entry, uint32_t most
     return headers;
 }
 
+#define MS_NS ((uint64_t)1000000)
+
 /* How many ns until a time that a client gave by the wall clock. */
 static uint64_t delay_until(const struct acceptor *a, uint64_t deliver_at_ms) {
-    const uint64_t ms = 1000000, longest_ms = ((uint64_t)1 << LONGEST_TIME_NS_BITS) / ms;
-    uint64_t now_ms = a->wall_ns / ms;
+    const uint64_t longest_ms = ((uint64_t)1 << LONGEST_TIME_NS_BITS) / MS_NS;
+    uint64_t now_ms = a->wall_ns / MS_NS;
     if (deliver_at_ms <= now_ms || a->wall_ns == 0 || deliver_at_ms > INT64_MAX) return 0;
-    return (deliver_at_ms - now_ms < longest_ms ? deliver_at_ms - now_ms : longest_ms) * ms;
+    return (deliver_at_ms - now_ms < longest_ms ? deliver_at_ms - now_ms : longest_ms) * MS_NS;
 }
 
 /* In the words of a real broker. */
@@ -142,10 +144,12 @@ static void publish(struct acceptor *a, struct connection *c, struct pulsar_prod
     struct facts facts;
     struct headers headers = headers_of(entry, pulsar_options(a, c)->max_message_bytes, &facts);
     const uint64_t delay_ns = producer->delays ? delay_until(a, facts.deliver_at_ms) : 0;
-    if (producer->max_delay_ms > 0 && delay_ns / 1000000 > producer->max_delay_ms) {
+    if (producer->max_delay_ms > 0 && delay_ns / MS_NS > producer->max_delay_ms) {
         say_too_late(a, c, producer, send->sequence);
         return;
     }
+    /* By its time, not by how long it takes there: chunks of one message have one time. */
+    const bool is_due = delay_ns > 0 && delay_ns <= DUE_MOST_NS;
     uint32_t ids = headers.packed_bytes > 0 && headers.parts > 1 ? headers.parts + 1u : 1;
     uint32_t place;
     struct pulsar_pending *pending = pulsar_pend(a, c, MSG_PUBLISH, producer->worker, &place);
@@ -159,13 +163,14 @@ static void publish(struct acceptor *a, struct connection *c, struct pulsar_prod
     producer->counts[0].bytes += pulsar_length(entry->all);
     if (producer->rate != NULL) pulsar_take_published(a, producer, messages, pulsar_length(entry->all));
     struct message request = {.kind = MSG_PUBLISH,
-                              .flags = MSG_DURABLE | MSG_RETAIN | MSG_HEADERS | MSG_OF_PRODUCER,
+                              .flags =
+                                  MSG_DURABLE | MSG_RETAIN | MSG_HEADERS | MSG_OF_PRODUCER | (is_due ? MSG_DUE : 0),
                               .conn = c->number,
                               .slot = place,
                               .topic = producer->topic,
                               .id = ids_take(a, binding_at(&a->bindings, producer->topic), ids),
                               .pri = PRIORITY,
-                              .delay_ns = delay_ns,
+                              .delay_ns = is_due ? facts.deliver_at_ms * MS_NS : delay_ns,
                               .ttr_ns = TTR_NS,
                               .body_bytes = (uint32_t)(sizeof(uint64_t) + sizeof headers + pulsar_length(entry->all))};
     struct origin origin = {.arrival = producer->arrival};
@@ -176,7 +181,7 @@ static void publish(struct acceptor *a, struct connection *c, struct pulsar_prod
     }
     /* Not delayed: a message of a transaction may be delivered as soon as that commits. */
     if (send->has_txn) {
-        request.flags |= MSG_TXN;
+        request.flags = (uint16_t)((request.flags & ~MSG_DUE) | MSG_TXN);
         request.txn = send->txn_least | (facts.is_batch_without_txn ? PULSAR_TXN_OF_COMMAND : 0);
     }
     c->touched_workers |= bit_of(producer->worker);

@@ -1,0 +1,33 @@
+"""Messages with one time of delivery come in the order in which they were sent: of chunks a consumer can make a message
+only then."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import pytest
+
+from tests.pulsar.wire import Wire, entry_of, metadata, send_frame
+
+SHARED = 1
+COUNT = 30
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_what_is_to_be_delivered_at_one_time_comes_in_the_order_in_which_it_was_sent(
+    wire: Wire, topic: str, chunked: bool
+) -> None:
+    wire.producer(topic)
+    wire.subscribe(topic, kind=SHARED)
+    wire.flow(COUNT)
+    at_ms = int(time.time() * 1000) + 1000
+    for number in range(COUNT):
+        of_chunk = {"uuid": "u", "chunk_id": number, "num_chunks_from_msg": COUNT, "total_chunk_msg_size": COUNT}
+        head = metadata(sequence_id=number, deliver_at_time=at_ms, **(of_chunk if chunked else {}))
+        wire.raw(send_frame(1, number, entry_of(head, b"x"), is_chunk=chunked))
+        wire.expect("send_receipt")
+        time.sleep(0.0007 * (number % 5))  # so that their times of arrival do not differ by whole ms
+    places = [frame.body.message_id.entryId for frame in wire.messages(COUNT)]
+    assert time.time() * 1000 >= at_ms
+    assert all(before < after for before, after in itertools.pairwise(places)), places
