@@ -32,7 +32,7 @@ def told(said: str) -> str:
     message = _FRAME.sub("", said[: behind.start()] if behind else said).rstrip()
     if _OURS.search(message):
         message = "\n".join(filter(None, without_plan_and_stack(message.split("\n"))))
-    causes = [found for found in _CAUSE.finditer(said) if found[2] != TRACEBACK]
+    causes = [found for found in _CAUSE.finditer(said) if not found[2].endswith(TRACEBACK)]
     if not causes or causes[-1][2] in message:
         return message
     return f"{message}\nbecause of {causes[-1][1]}: {causes[-1][2]}"

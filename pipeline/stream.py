@@ -275,7 +275,7 @@ class StreamReader(Arrives, DataSourceStreamReader):
             why = "its log was cut off, or its directory was restored from a backup"
             self._lost(f"{gone}: {why}", _READ_ON.format(topic.topic))
         if seq < topic.earliest:
-            gone = f"{stream}: messages {seq} to {topic.earliest - 1} are gone"
+            gone = f"{stream}: messages {seq} to {topic.earliest - 1} are gone (past retention, or erased)"
             never = "or never were, if it was forgotten when all of it had gone, and has come back since"
             self._lost(f"{gone}, {never}", _MOVE.format(topic.topic))
 

@@ -20,6 +20,9 @@ STACK = (
     "Caused by: java.io.IOException: No space left on device\n\tat java.base/java.io.X.w(Native Method)\n\t... 9 more\n"
 )
 PYTHON = "\n\nJVM stacktrace:\nCaused by: org.apache.spark.PythonException: Traceback (most recent call last):"
+FAILED = PYTHON.replace(
+    "PythonException: ", "SparkException: [PYTHON_STREAMING] Failed when it performs latestOffset: "
+)
 RAISED = """[STREAM_FAILED] Query [id = 1] terminated with exception: Failed: Traceback (most recent call last):
   File "/a/client.py", line 421, in once
     reply = ask()
@@ -43,6 +46,11 @@ REFUSED = "mq_shards.pipeline.client.BrokerError: broker a:1: GET /v1/topics: [E
             "[STREAM_FAILED] Query [id = 1] terminated with exception: Failed:\n"
             "ConnectionRefusedError: [Errno 111] Connection refused\n"
             f"{REFUSED}\n SQLSTATE: 38000 SQLSTATE: XXKST",
+        ),
+        (
+            f"{RAISED}{REFUSED}{FAILED}",
+            "[STREAM_FAILED] Query [id = 1] terminated with exception: Failed:\n"
+            f"ConnectionRefusedError: [Errno 111] Connection refused\n{REFUSED}",
         ),
         (f"{RAISED}KeyError: 'a'", f"{RAISED}KeyError: 'a'"),
         (MESSAGE + PLAN + STACK, f"{MESSAGE}\nbecause of IOException: No space left on device"),
