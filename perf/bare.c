@@ -128,7 +128,7 @@ static void wait_for_client(struct connection *c) {
     }
 }
 
-char *answer_room(struct connection *c, size_t bytes) {
+char *bare_room(struct connection *c, size_t bytes) {
     if (!c->is_dirty) {
         c->is_dirty = true;
         c->next_dirty = dirty;
@@ -148,8 +148,8 @@ char *answer_room(struct connection *c, size_t bytes) {
     return room;
 }
 
-void answer(struct connection *c, const char *data, size_t bytes) {
-    memcpy(answer_room(c, bytes), data, bytes);
+void bare_answer(struct connection *c, const char *data, size_t bytes) {
+    memcpy(bare_room(c, bytes), data, bytes);
 }
 
 static void open_connection(int listener) {

@@ -55,9 +55,9 @@ struct connection {
 };
 
 /* Returns room for `bytes` of an answer, which the caller writes; it is sent at the end of the turn. */
-char *answer_room(struct connection *c, size_t bytes);
+char *bare_room(struct connection *c, size_t bytes);
 
-void answer(struct connection *c, const char *data, size_t bytes);
+void bare_answer(struct connection *c, const char *data, size_t bytes);
 
 /* ---- a protocol ---- */
 

@@ -20,14 +20,14 @@ struct remote {
     size_t got_bytes;
 };
 
-extern struct acceptor *acceptor;
+extern struct acceptor *its_acceptor;
 extern struct remote remotes[MAX_REMOTES];
 extern uint64_t now_then;
 extern uint64_t done; /* messages, which the loads count */
 
 void connect_as(struct remote *c, const char *protocol);
-void say(struct remote *c, const char *bytes, size_t count);
-void hear(struct remote *c);
+void say_to_acceptor(struct remote *c, const char *bytes, size_t count);
+void hear_acceptor(struct remote *c);
 
 /* Gives the acceptor and the worker a few turns each. */
 void turns(void);

@@ -17,7 +17,7 @@ static void answer_number(struct connection *c, const char *word, size_t word_by
     memcpy(text, word, word_bytes);
     char *end = write_number(text + word_bytes, number);
     memcpy(end, "\r\n", 2);
-    answer(c, text, (size_t)(end + 2 - text));
+    bare_answer(c, text, (size_t)(end + 2 - text));
 }
 
 static bool reserve(struct connection *c) {
@@ -31,7 +31,7 @@ static bool reserve(struct connection *c) {
     at = write_number(at, bytes);
     memcpy(at, "\r\n", 2);
     size_t head_bytes = (size_t)(at + 2 - head);
-    char *to = answer_room(c, head_bytes + bytes + 2);
+    char *to = bare_room(c, head_bytes + bytes + 2);
     memcpy(to, head, head_bytes);
     memcpy(to + head_bytes, body, bytes);
     memcpy(to + head_bytes + bytes, "\r\n", 2);
@@ -62,17 +62,17 @@ static void answer_stats(struct connection *c) {
     int bytes =
         snprintf(body, sizeof body, "---\ncurrent-jobs-ready: %llu\n", (unsigned long long)(inserted - reserved));
     int head_bytes = snprintf(head, sizeof head, "OK %d\r\n", bytes);
-    answer(c, head, (size_t)head_bytes);
-    answer(c, body, (size_t)bytes);
-    answer(c, "\r\n", 2);
+    bare_answer(c, head, (size_t)head_bytes);
+    bare_answer(c, body, (size_t)bytes);
+    bare_answer(c, "\r\n", 2);
 }
 
 static void slow_command(struct connection *c, const char *at, const char *line_end) {
     if (memcmp(at, "use ", 4) == 0) {
-        answer(c, "USING ", 6);
-        answer(c, at + 4, (size_t)(line_end - at - 4));
+        bare_answer(c, "USING ", 6);
+        bare_answer(c, at + 4, (size_t)(line_end - at - 4));
     } else if (memcmp(at, "watch ", 6) == 0 || memcmp(at, "ignore ", 7) == 0) {
-        answer(c, "WATCHING 1\r\n", 12);
+        bare_answer(c, "WATCHING 1\r\n", 12);
     } else if (memcmp(at, "stats\r\n", 7) == 0) {
         answer_stats(c);
     } else {
@@ -93,7 +93,7 @@ static void handle(struct connection *c) {
         } else if (memcmp(at, "reserve\r\n", 9) == 0) {
             if (!reserve(c)) wait_for_job(c);
         } else if (memcmp(at, "delete ", 7) == 0) {
-            answer(c, "DELETED\r\n", 9);
+            bare_answer(c, "DELETED\r\n", 9);
         } else {
             slow_command(c, at, next);
         }

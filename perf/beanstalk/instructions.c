@@ -26,7 +26,7 @@ static void answer_reserved(struct remote *c, unsigned depth, size_t body_bytes)
     }
     c->got_bytes = (size_t)(end - at);
     memmove(c->got, at, c->got_bytes);
-    say(c, out, (size_t)(to - out));
+    say_to_acceptor(c, out, (size_t)(to - out));
 }
 
 static void put_and_reserve(unsigned rounds, unsigned depth, size_t body_bytes) {
@@ -37,14 +37,14 @@ static void put_and_reserve(unsigned rounds, unsigned depth, size_t body_bytes) 
     for (unsigned i = 1; i < depth; i++) memcpy(puts + i * put_bytes, puts, put_bytes);
     for (unsigned i = 0; i < 40; i++) connect_as(&remotes[i], "beanstalk");
     for (unsigned i = 20; i < 40; i++)
-        for (unsigned n = 0; n < depth; n++) say(&remotes[i], "reserve\r\n", 9);
+        for (unsigned n = 0; n < depth; n++) say_to_acceptor(&remotes[i], "reserve\r\n", 9);
     for (unsigned round = 0; round < rounds; round++) {
-        for (unsigned i = 0; i < 20; i++) say(&remotes[i], puts, depth * put_bytes);
+        for (unsigned i = 0; i < 20; i++) say_to_acceptor(&remotes[i], puts, depth * put_bytes);
         uint64_t wanted = done + 20 * depth;
         for (int turn = 0; done < wanted; turn++) {
             if (turn == TURNS) die("stuck");
             turns();
-            for (unsigned i = 0; i < 40; i++) hear(&remotes[i]);
+            for (unsigned i = 0; i < 40; i++) hear_acceptor(&remotes[i]);
             for (unsigned i = 0; i < 20; i++) remotes[i].got_bytes = 0;
             for (unsigned i = 20; i < 40; i++) answer_reserved(&remotes[i], depth, body_bytes);
         }

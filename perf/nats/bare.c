@@ -87,7 +87,7 @@ struct published {
 
 static void send_message(const struct target *t, const struct published *p) {
     size_t bytes = 4 + p->subject_bytes + 1 + t->sid_bytes + 1 + p->rest_bytes + p->payload_bytes + 2;
-    char *room = answer_room(t->connection, bytes), *to = room;
+    char *room = bare_room(t->connection, bytes), *to = room;
     memcpy(to, "MSG ", 4);
     memcpy(to += 4, p->subject, p->subject_bytes);
     to += p->subject_bytes;
@@ -138,7 +138,7 @@ static void handle(struct connection *c) {
         } else if (memcmp(at, "SUB ", 4) == 0) {
             subscribe(c, at + 4, line_end);
         } else if (memcmp(at, "PING", 4) == 0) {
-            answer(c, "PONG\r\n", 6);
+            bare_answer(c, "PONG\r\n", 6);
         } else if (memcmp(at, "CONNECT ", 8) != 0 && memcmp(at, "PONG", 4) != 0) {
             die("an unknown command: %.*s", (int)(line_end - at), at);
         }
@@ -150,7 +150,7 @@ static void handle(struct connection *c) {
 static void greet(struct connection *c) {
     static const char info[] =
         "INFO {\"server_id\":\"bare\",\"version\":\"2.10.0\",\"proto\":1,\"max_payload\":1048576}\r\n";
-    answer(c, info, sizeof info - 1);
+    bare_answer(c, info, sizeof info - 1);
 }
 
 static void forget(struct connection *c) {

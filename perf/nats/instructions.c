@@ -11,19 +11,19 @@
 /* Sends INFO, and lets the acceptor know that a client has said CONNECT, and who it is. */
 static void answer(const struct upcall *u) {
     static const char info[] = "INFO {}\r\n";
-    if (u->bytes_count == 0) acceptor_reply(acceptor, u->conn, info, sizeof info - 1);
+    if (u->bytes_count == 0) acceptor_reply(its_acceptor, u->conn, info, sizeof info - 1);
     if (u->bytes_count > 0 && *u->bytes == 'C')
-        acceptor_call(acceptor, u->conn, "flags", NATS_ECHO | NATS_HEADERS | NATS_NO_RESPONDERS, NULL, 0, NULL, 0);
-    acceptor_resume(acceptor, u->conn);
+        acceptor_call(its_acceptor, u->conn, "flags", NATS_ECHO | NATS_HEADERS | NATS_NO_RESPONDERS, NULL, 0, NULL, 0);
+    acceptor_resume(its_acceptor, u->conn);
 }
 
 static void introduce(struct remote *c, const char *said) {
     connect_as(c, "nats");
     static const char hello[] = "CONNECT {\"verbose\":false,\"pedantic\":false}\r\n";
-    say(c, hello, sizeof hello - 1);
-    say(c, said, strlen(said));
+    say_to_acceptor(c, hello, sizeof hello - 1);
+    say_to_acceptor(c, said, strlen(said));
     turns();
-    hear(c);
+    hear_acceptor(c);
     c->got_bytes = 0;
 }
 
@@ -40,12 +40,12 @@ static void publish(unsigned rounds, unsigned subjects, unsigned subscribers, co
     for (unsigned i = 0; i <= subscribers; i++) introduce(&remotes[i], i ? said : "");
     for (unsigned round = 0; round < rounds; round++) {
         uint64_t wanted = done + DEPTH * copies;
-        say(&remotes[0], block, bytes);
+        say_to_acceptor(&remotes[0], block, bytes);
         for (int turn = 0; turn < (subscribers ? TURNS : 4) && done < wanted; turn++) {
             turns();
             for (unsigned i = 1; i <= subscribers; i++) {
                 struct remote *c = &remotes[i];
-                hear(c);
+                hear_acceptor(c);
                 for (const char *at = c->got; (at = memmem(at, (size_t)(c->got + c->got_bytes - at), "MSG ", 4)); at++)
                     done++;
                 c->got_bytes = 0;

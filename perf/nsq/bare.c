@@ -25,7 +25,7 @@ static struct channel channels[MAX_CHANNELS];
 static unsigned channel_count;
 
 static void respond(struct connection *c, const char *text, size_t bytes) {
-    char *to = answer_room(c, FRAME_HEAD_BYTES + bytes);
+    char *to = bare_room(c, FRAME_HEAD_BYTES + bytes);
     memcpy(write_u32(write_u32(to, bytes + 4), 0), text, bytes);
 }
 
@@ -86,7 +86,7 @@ static void deliver(void) {
             if (c == NULL) break;
             size_t bytes;
             const char *frame = fifo_next(&messages, &channel->cursor, &bytes);
-            answer(c, frame, bytes);
+            bare_answer(c, frame, bytes);
             c->credit--;
         }
         if (channel->cursor.chunk < oldest) oldest = channel->cursor.chunk;

@@ -12,8 +12,8 @@
 static void answer(const struct upcall *u) {
     static const char topic[] = "load", channel[] = "channel";
     if (u->kind == UPCALL_ANSWER) {
-        acceptor_reply(acceptor, u->conn, "\0\0\0\6\0\0\0\0OK", 10);
-        acceptor_resume(acceptor, u->conn);
+        acceptor_reply(its_acceptor, u->conn, "\0\0\0\6\0\0\0\0OK", 10);
+        acceptor_resume(its_acceptor, u->conn);
         return;
     }
     if (u->bytes_count < 4 || memcmp(u->bytes, "SUB ", 4) != 0) die("Python is asked for something");
@@ -21,8 +21,8 @@ static void answer(const struct upcall *u) {
     char body[sizeof s + sizeof channel];
     memcpy(body, &s, sizeof s);
     memcpy(body + sizeof s, channel, sizeof channel - 1);
-    struct message request = {.kind = MSG_SUBSCRIBE, .topic = acceptor_bind(acceptor, topic, sizeof topic - 1)};
-    acceptor_request(acceptor, 0, u->conn, &request, body, sizeof s + sizeof channel - 1);
+    struct message request = {.kind = MSG_SUBSCRIBE, .topic = acceptor_bind(its_acceptor, topic, sizeof topic - 1)};
+    acceptor_request(its_acceptor, 0, u->conn, &request, body, sizeof s + sizeof channel - 1);
 }
 
 static size_t command(char *to, unsigned batch) {
@@ -56,7 +56,7 @@ static void answer_frames(struct remote *c) {
     }
     c->got_bytes = (size_t)(end - at);
     memmove(c->got, at, c->got_bytes);
-    say(c, out, (size_t)(to - out));
+    say_to_acceptor(c, out, (size_t)(to - out));
 }
 
 static void publish(unsigned rounds, unsigned batch, unsigned depth, unsigned consumers) {
@@ -66,16 +66,16 @@ static void publish(unsigned rounds, unsigned batch, unsigned depth, unsigned co
     for (unsigned i = 0; i < depth; i++) bytes += command(block + bytes, batch);
     for (unsigned i = 0; i < producers + consumers; i++) {
         connect_as(&remotes[i], "nsq");
-        say(&remotes[i], "  V2", 4);
-        if (i >= producers) say(&remotes[i], "SUB load channel\nRDY 1000\n", 26);
+        say_to_acceptor(&remotes[i], "  V2", 4);
+        if (i >= producers) say_to_acceptor(&remotes[i], "SUB load channel\nRDY 1000\n", 26);
         turns();
     }
     for (unsigned round = 0; round < rounds; round++) {
         uint64_t messages = (uint64_t)producers * depth * batch, wanted = done + messages;
-        for (unsigned i = 0; i < producers; i++) say(&remotes[i], block, bytes);
+        for (unsigned i = 0; i < producers; i++) say_to_acceptor(&remotes[i], block, bytes);
         for (int turn = 0; turn < (consumers ? TURNS : 4); turn++) {
             turns();
-            for (unsigned i = 0; i < producers + consumers; i++) hear(&remotes[i]);
+            for (unsigned i = 0; i < producers + consumers; i++) hear_acceptor(&remotes[i]);
             for (unsigned i = 0; i < producers + consumers; i++) answer_frames(&remotes[i]);
             if (consumers && done >= wanted) break;
         }

@@ -55,7 +55,7 @@ static struct topic *topic_named(struct bytes name) {
 
 static void say(struct connection *c, enum command type, const uint8_t *body, const uint8_t *end) {
     uint8_t frame[COMMAND_BYTES];
-    answer(c, (char *)frame, (size_t)(put_frame(frame, type, body, (size_t)(end - body)) - frame));
+    bare_answer(c, (char *)frame, (size_t)(put_frame(frame, type, body, (size_t)(end - body)) - frame));
 }
 
 static unsigned id_in(struct bytes body, unsigned field) {
@@ -93,7 +93,7 @@ static void deliver_to(struct topic *topic, struct consumer *one) {
     uint8_t *end = put_bytes(put_number(body, 1, one->id), 2, id, (size_t)(id_end - id));
     uint8_t *head_end = put_frame_head(head, MESSAGE, (size_t)(end - body), bytes);
     size_t head_bytes = (size_t)(head_end - head), body_bytes = (size_t)(end - body);
-    char *to = answer_room(one->connection, head_bytes + body_bytes + bytes);
+    char *to = bare_room(one->connection, head_bytes + body_bytes + bytes);
     memcpy(to, head, head_bytes);
     memcpy(to + head_bytes, body, body_bytes);
     memcpy(to + head_bytes + body_bytes, kept + sizeof messages, bytes);

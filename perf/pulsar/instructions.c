@@ -16,12 +16,12 @@ static void answer(const struct upcall *u) {
         struct producer_terms terms; /* no policies */
     } opened;
     if (u->bytes_count == 0 || *u->bytes != PULSAR_DO) return;
-    acceptor_call(acceptor, u->conn, "connected", 0, NULL, 0, NULL, 0);
-    acceptor_call(acceptor, u->conn, "done", 0, NULL, 0, NULL, 0);
-    acceptor_call(acceptor, u->conn, "add-producer", 0, topic, sizeof topic - 1, NULL, 0);
-    if (acceptor_call(acceptor, u->conn, "open-producer", 0, &opened, sizeof opened, NULL, 0) != CALL_DONE)
+    acceptor_call(its_acceptor, u->conn, "connected", 0, NULL, 0, NULL, 0);
+    acceptor_call(its_acceptor, u->conn, "done", 0, NULL, 0, NULL, 0);
+    acceptor_call(its_acceptor, u->conn, "add-producer", 0, topic, sizeof topic - 1, NULL, 0);
+    if (acceptor_call(its_acceptor, u->conn, "open-producer", 0, &opened, sizeof opened, NULL, 0) != CALL_DONE)
         die("no producer");
-    acceptor_resume(acceptor, u->conn);
+    acceptor_resume(its_acceptor, u->conn);
 }
 
 /* Sends SENDs of one message, or of a batch, until each has its receipt. */
@@ -31,20 +31,20 @@ static void publish(unsigned rounds, size_t body_bytes, unsigned batch, unsigned
     uint8_t hello[COMMAND_BYTES], body[16];
     connect_as(c, "pulsar");
     uint8_t *end = put_frame(hello, CONNECT, body, (size_t)(put_text(body, 1, "load") - body));
-    say(c, (const char *)hello, (size_t)(end - hello));
+    say_to_acceptor(c, (const char *)hello, (size_t)(end - hello));
     turns();
-    hear(c);
+    hear_acceptor(c);
     c->got_bytes = 0;
     block_open(&block, body_bytes, batch, 0, depth);
     uint64_t sequence = FIRST_SEQUENCE;
     for (unsigned round = 0; round < rounds; round++) {
         for (unsigned i = 0; i < block.count; i++) block_write(&block, i, 0, sequence++, now_then);
-        say(c, (const char *)block.frames, block.count * block.frame_bytes);
+        say_to_acceptor(c, (const char *)block.frames, block.count * block.frame_bytes);
         unsigned receipts = 0;
         for (int turn = 0; receipts < block.count; turn++) {
             if (turn == TURNS) die("stuck");
             turns();
-            hear(c);
+            hear_acceptor(c);
             struct frame frame;
             const uint8_t *at = (const uint8_t *)c->got, *stop = at + c->got_bytes;
             for (size_t bytes; (bytes = read_frame(at, stop, COMMAND_BYTES, &frame)) > 0; at += bytes, receipts++)
