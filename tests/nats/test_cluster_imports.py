@@ -206,3 +206,36 @@ def test_a_leaf_node_of_an_importing_account_gets_a_stream(kind: str) -> None:
         leaf.close()
         peer.close()
         wire.close()
+
+
+LEAVES = mixtures((NEW_REAL, NEW_REAL), (OURS, NEW_REAL), (NEW_REAL, OURS_3), (OURS_3, OURS))
+
+
+@pytest.mark.parametrize("kinds", LEAVES)
+def test_a_group_of_an_importing_account_gets_what_comes_over_a_leaf_connection(kinds: Sequence[str]) -> None:
+    """On either side, whichever of the two has connected to the other; members of one group are on one side only."""
+    port = free_port()
+    hub = f'leafnodes {{ listen: "127.0.0.1:{port}", authorization {{ user: a, password: a, account: A }} }}'
+    leaf = f'leafnodes {{ remotes: [{{url: "nats-leaf://a:a@127.0.0.1:{port}", account: A}}] }}'
+    elsewhere = conf(more=leaf).replace("name: xyz", "name: elsewhere")
+    with configured(kinds[0], conf(more=hub)) as one, configured(kinds[1], elsewhere) as two:
+        for here, there in ((one, two), (two, one)):
+            members = [come(here, "b", b"SUB p.s.* %s 1\r\n" % queue) for queue in (b"q", b"q", b"r")]
+            alone, publisher = come(here, "a", b"SUB s.* q 1\r\nSUB probe 2\r\n"), come(there, "a")
+
+            def joined(alone: Wire = alone, publisher: Wire = publisher) -> bool:
+                publisher.send(b"PUB probe 0\r\n\r\n")
+                publisher.barrier()
+                return heard(alone)[b"MSG probe 2 0"] > 0
+
+            wait_until(joined, "what is published there is heard here")
+            alone.send(b"UNSUB 1\r\n")
+            alone.barrier()
+            for n in range(COUNT):
+                publisher.send(b"PUB s.x 2\r\n%02d\r\n" % n)
+            publisher.send(b"PUB probe 3\r\nend\r\n")
+            wait_until(lambda alone=alone: heard(alone)[b"end"] > 0, "all have come")
+            counts = [heard(member)[b"MSG p.s.x 1 2"] for member in members]
+            assert (counts[0] + counts[1], counts[2]) == (COUNT, COUNT)
+            for wire in (*members, alone, publisher):
+                wire.close()

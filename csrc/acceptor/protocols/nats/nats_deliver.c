@@ -477,7 +477,8 @@ static void gather_named(struct nats_delivery *d, struct subject_pattern *const 
 struct named {
     const struct text *names;
     size_t count;
-    bool all; /* all that match, and not these */
+    bool all;           /* all that match, and not these */
+    bool and_importing; /* and those of importing accounts alone, of which the sender is not told */
 };
 
 /* The groups of a table that are gathered, but not in the others. Returns how many names there are then. */
@@ -495,9 +496,10 @@ static size_t add_names(const struct nats_delivery *d, struct subject_pattern *c
     return count;
 }
 
-/* Names all groups that match: of clients here, of others, and of importing accounts. */
+/* Names all groups that match: of clients here, of others, and of importing accounts; or only those that just
+ * importing accounts have. */
 static struct named name_all(struct nats_delivery *d, struct subject_pattern *const *patterns, size_t matching,
-                             const struct abroad *abroad) {
+                             const struct abroad *abroad, bool only_importing) {
     size_t most = subject_groups_gather(groups_here(d), patterns, matching);
     const struct subject_groups *here = groups_here(d), *there = NULL;
     if (abroad->groups > 0) {
@@ -507,10 +509,18 @@ static struct named name_all(struct nats_delivery *d, struct subject_pattern *co
     most += subject_groups_gather(nats_shadows_groups(d->account), d->shadows, d->shadow_count);
     struct text *names = nats_shadows_names(d->server, most);
     if (names == NULL) return (struct named){0};
-    size_t count = add_names(d, patterns, matching, NULL, NULL, names, 0);
-    if (there != NULL) count = add_names(d, abroad->patterns, abroad->count, here, NULL, names, count);
+    size_t count = only_importing ? 0 : add_names(d, patterns, matching, NULL, NULL, names, 0);
+    if (there != NULL && !only_importing)
+        count = add_names(d, abroad->patterns, abroad->count, here, NULL, names, count);
     return (struct named){.names = names,
                           .count = add_names(d, d->shadows, d->shadow_count, here, there, names, count)};
+}
+
+/* Whether only importing accounts have members of that group. */
+static bool is_importing(const struct nats_delivery *d, struct text name, const struct abroad *abroad) {
+    const struct subject_groups *there = abroad->groups > 0 ? subjects_groups(d->account->remote) : NULL;
+    return subject_groups_named(groups_here(d), name.at, name.bytes) == NULL &&
+           (there == NULL || subject_groups_named(there, name.at, name.bytes) == NULL);
 }
 
 static bool is_keepers_of(const struct nats_delivery *d, struct text name) {
@@ -532,12 +542,17 @@ static bool deliver_to(struct nats_delivery *d, struct abroad *abroad, struct na
     if (matching > 0) nats_begin(d);
     d->server->delivering = true;
     for (size_t i = 0; i < matching; i++) deliver_alone(d, patterns[i]);
+    if (groups.and_importing) {
+        const struct named importing = name_all(d, patterns, matching, abroad, true);
+        for (size_t i = 0; i < importing.count; i++) deliver_named(d, importing.names[i], abroad, all);
+    }
     if (groups.all)
-        groups = name_all(d, patterns, matching, abroad);
+        groups = name_all(d, patterns, matching, abroad, false);
     else if (groups.count > 0)
         gather_named(d, patterns, matching, groups.names, groups.count, abroad);
     for (size_t i = 0; i < groups.count; i++)
-        if (!is_keepers_of(d, groups.names[i])) deliver_named(d, groups.names[i], abroad, all);
+        if (!is_keepers_of(d, groups.names[i]) && !(groups.and_importing && is_importing(d, groups.names[i], abroad)))
+            deliver_named(d, groups.names[i], abroad, all);
     d->message = message;
     pass_on(d, abroad);
     return d->delivered > 0 || abroad->alone.count > 0 || abroad->any;
@@ -589,7 +604,10 @@ void nats_deliver_from_route(struct acceptor *a, struct nats_server *server, uin
     d.kept = kept;
     look_at_shadows(&d);
     begin_abroad(server, &abroad, number, PASSED_FROM_ROUTE);
-    deliver_to(&d, &abroad, audience_of(from, message), (struct named){.names = groups, .count = count});
+    /* A leaf node or hub is told of an import as a whole. */
+    bool and_importing = d.shadow_count > 0 && nats_is_leaf(from);
+    struct named named = {.names = groups, .count = count, .and_importing = and_importing};
+    deliver_to(&d, &abroad, audience_of(from, message), named);
     if (server->latencies != NULL && d.delivered > 0) nats_half_begin(a, server, number, message->reply);
     nats_made(&d);
     *answers = d.answers;
