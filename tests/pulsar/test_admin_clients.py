@@ -17,9 +17,9 @@ import jwt
 import pulsar
 import pytest
 
+from tests.pulsar.consuming import EARLIEST, EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED, place, publish
 from tests.pulsar.record_admin import play
 from tests.pulsar.servers import PulsarServer, running
-from tests.pulsar.test_consuming import EARLIEST, EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED, place, publish
 from tests.pulsar.wire import Wire
 from tests.servers import wait_until
 

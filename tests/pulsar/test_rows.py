@@ -47,7 +47,7 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "readers, not durable": (
         "names of subscriptions", "where one that is not durable begins",
-        "test_consuming.py::test_a_reader_begins_with_the_message_it_names",
+        "test_consumers.py::test_a_reader_begins_with_the_message_it_names",
         "test_stats.py::test_a_readers_subscription_is_there_as_long_as_it_is",
     ),
     "FLOW": (
@@ -64,9 +64,9 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "CLOSE_PRODUCER, CLOSE_CONSUMER": (
         "test_producing.py::test_a_producer_is_closed_behind_its_receipts",
-        "test_consuming.py::test_a_consumer_that_is_closed_hears_no_more",
+        "test_consumers.py::test_a_consumer_that_is_closed_hears_no_more",
         "test_producing.py::test_a_producer_that_is_closed_before_it_is_there_is_not_made",
-        "test_consuming.py::test_a_consumer_that_is_closed_before_it_is_there_is_not_made",
+        "test_consumers.py::test_a_consumer_that_is_closed_before_it_is_there_is_not_made",
     ),
     "PING and PONG both ways, each 30 s": (
         "test_connection.py::test_a_ping_is_answered_before_and_after_connect",
@@ -77,16 +77,16 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
         "the last message", "test_consuming.py::test_the_last_message_id_is_that_of_the_end",
     ),
     "SEEK by id and time": (
-        "seeking", "test_consuming.py::test_a_seek_closes_the_consumers_and_is_answered",
+        "seeking", "test_consumers.py::test_a_seek_closes_the_consumers_and_is_answered",
         "test_client.py::test_a_subscription_is_moved_by_id_and_by_time",
-        "test_consuming.py::test_what_was_acknowledged_comes_back_after_a_seek",
+        "test_consumers.py::test_what_was_acknowledged_comes_back_after_a_seek",
     ),
     "REDELIVER": (
         "test_consuming.py::test_what_a_shared_consumer_asks_for_comes_again_and_is_counted",
         "test_consuming.py::test_an_exclusive_consumer_is_set_back_with_its_new_epoch_and_without_counts",
     ),
     "UNSUBSCRIBE, with force": (
-        "unsubscribing", "test_consuming.py::test_unsubscribe_deletes_a_subscription_that_nobody_else_uses",
+        "unsubscribing", "test_consumers.py::test_unsubscribe_deletes_a_subscription_that_nobody_else_uses",
     ),
     "GET_TOPICS_OF_NAMESPACE with pattern and hash": (
         "topics of a namespace", "a namespace that is none", "no namespace", "a pattern that cannot be",
@@ -102,7 +102,7 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
     "AUTH_CHALLENGE and AUTH_RESPONSE": ("test_security.py::test_a_token_that_expires_is_asked_for_anew",),
     "CONSUMER_STATS": (
         "figures of a consumer",
-        "test_consuming.py::test_a_consumer_is_told_how_it_stands_and_who_asks_about_none_is_cut_off",
+        "test_consumers.py::test_a_consumer_is_told_how_it_stands_and_who_asks_about_none_is_cut_off",
     ),
     "transactions": (
         "transactions", "transactions that are not there",
@@ -110,8 +110,8 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
         "test_transactions.py::test_an_acknowledgement_counts_when_its_transaction_does",
     ),
     "ACTIVE_CONSUMER_CHANGE": (
-        "test_consuming.py::test_failover_consumers_are_told_who_is_active",
-        "test_consuming.py::test_a_failover_consumer_hears_behind_the_answer_whether_it_is_the_active_one",
+        "test_consumers.py::test_failover_consumers_are_told_who_is_active",
+        "test_consumers.py::test_a_failover_consumer_hears_behind_the_answer_whether_it_is_the_active_one",
     ),
     "CLOSE_PRODUCER and CLOSE_CONSUMER of the broker's": (
         "test_crashes.py::test_what_was_acknowledged_stays_so_over_a_killed_worker",
@@ -144,7 +144,7 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
     # --- time
     "a PING before somebody is refused": (
         "test_acceptors.py::test_a_client_that_is_dead_is_found_out_over_there",
-        "test_consuming.py::test_an_exclusive_place_is_given_away_only_if_its_connection_is_dead",
+        "test_consumers.py::test_an_exclusive_place_is_given_away_only_if_its_connection_is_dead",
     ),
     "delayed messages": (
         "test_cross_protocol.py::test_a_message_is_delivered_when_its_time_has_come",
@@ -167,7 +167,7 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
     "ids in use and ids that are not": ("producers of one name", "an exclusive consumer"),
     "subscriptions that are refused": (
         "names of subscriptions", "a topic that must be there", "keys", "a range that begins before the first",
-        "a range that ends behind the last", "test_consuming.py::test_what_cannot_be_subscribed_is_refused",
+        "a range that ends behind the last", "test_consumers.py::test_what_cannot_be_subscribed_is_refused",
     ),
     "which schema may follow": (
         "schemas", "test_catalog_schemas.py::test_each_strategy_lets_in_what_it_should",
@@ -182,7 +182,7 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
         "test_consuming.py::test_where_consumers_take_turns_permits_are_counted_before_each_batch",
     ),
     "shares of Shared consumers, priorities": (
-        "test_consuming.py::test_shared_consumers_have_their_shares",
+        "test_consumers.py::test_shared_consumers_have_their_shares",
         "test_dealing.py::test_a_lower_priority_gets_only_what_a_higher_one_has_no_permits_for",
         "test_dealing.py::test_those_of_one_priority_take_turns",
     ),
@@ -195,14 +195,14 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
     "what is left of a batch costs its permits": (
         "test_consuming.py::test_no_permit_takes_a_message_of_what_is_finished_in_part",
     ),
-    "who goes adds nothing to counts": ("test_consuming.py::test_what_a_consumer_that_goes_had_is_not_counted",),
+    "who goes adds nothing to counts": ("test_consumers.py::test_what_a_consumer_that_goes_had_is_not_counted",),
     "Failover: who is active": (
-        "test_consuming.py::test_failover_consumers_are_told_who_is_active",
-        "test_consuming.py::test_of_a_topic_without_partitions_a_ring_of_hashes_says_who_is_active",
+        "test_consumers.py::test_failover_consumers_are_told_who_is_active",
+        "test_consumers.py::test_of_a_topic_without_partitions_a_ring_of_hashes_says_who_is_active",
     ),
     "Key_Shared: one consumer a key, in order, held back while another has it": (
-        "test_consuming.py::test_a_key_is_one_consumers",
-        "test_consuming.py::test_ranges_of_keys_are_taken_as_they_are_asked_for",
+        "test_consumers.py::test_a_key_is_one_consumers",
+        "test_consumers.py::test_ranges_of_keys_are_taken_as_they_are_asked_for",
         "test_dealing.py::test_a_key_that_somebody_has_unacknowledged_goes_to_no_other",
         "the order of keys",
     ),
