@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MODULE = "mq_shards.supervisor.command"
 COMMAND = (sys.executable, "-m", MODULE)
 NOTHING: Mapping[str, str] = {}
-FEW_SHARDS = 16
+FEW_SHARDS = 4
 # What the interpreter and the libraries look at when they start begins so.
 EARLY = ("LD_", "LC_", "LANG", "PYTHON", "MALLOC_", "TZ")
 
