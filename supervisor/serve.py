@@ -21,6 +21,7 @@ def main(given: list[str]) -> int:
         del given[0]
     try:
         notes: list[str] = []
+        others: list[str] = []  # another server's arguments, if it has a configuration file
         if given[:1] == ["as"]:
             from mq_shards.supervisor.moving.table import translate
 
@@ -30,6 +31,7 @@ def main(given: list[str]) -> int:
                 return 0
             if translation.signal is not None:
                 return 0 if checking else _tell(*translation.signal)
+            others = given[1:] if translation.has_file else []
             given, notes = translation.arguments, translation.notes
             checking |= translation.checks_only
         options = parse(given)
@@ -43,7 +45,7 @@ def main(given: list[str]) -> int:
         journal.configure(options.log_level, options.log_json, "mq-supervisor")
         for warning in [*notes, *options.warnings]:
             logging.getLogger(__name__).warning("%s", warning)
-        return _run(options, log_file, reread=lambda: parse(given))
+        return _run(options, log_file, reread=lambda: _read_anew(given, others))
     except OptionsError as error:
         return _complain(str(error), BAD_OPTION)
 
@@ -69,6 +71,16 @@ def _tell(pid: int, signal: int) -> int:
     except OSError as error:
         return _complain(f"process {pid}: {error.strerror}", FAILED)
     return 0
+
+
+def _read_anew(given: list[str], others: list[str]) -> Options:
+    """Parses the arguments of the start again. What another server's file says may have changed since. Raises
+    OptionsError."""
+    if not others:
+        return parse(given)
+    from mq_shards.supervisor.moving.table import translate
+
+    return parse(translate(others).arguments)
 
 
 def _checked(options: Options, notes: Sequence[str]) -> int:

@@ -87,6 +87,7 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
     t.option("memory")  # core NATS keeps no messages
     if "c" in given:
         t.option("nats-config", given["c"])
+        t.has_file = True
     for scheme, address in addresses.items():
         t.listen(scheme, address.host, address.port, WILDCARDS, address.shown)
     for name, value in given.items():

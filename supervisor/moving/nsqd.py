@@ -46,6 +46,7 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
     given: dict[str, list[str]] = {}
     if "config" in named:
         given |= dict(_file(t, named["config"]))
+        t.has_file = True
     from_flags: dict[str, list[str]] = {}
     for name, value in flags:
         from_flags.setdefault(name, []).append(value)

@@ -226,6 +226,7 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
         config = USUAL_CONFIG
     if not config:  # it may be what turns authentication on
         t.notes.append(f"no configuration is read: there is no {USUAL_CONFIG} in {Path.cwd()}, and no --config")
+    t.has_file = bool(config)
     conf = {name: value.strip() for name, value in (properties.read(config) if config else {}).items()}
     _listen(t, conf, given.get("advertised-address") or conf.get("advertisedAddress", ""))
     t.keep_in(given.get("bookkeeper-dir", DIRECTORY), MESSAGES, "Pulsar", is_made=True)

@@ -25,6 +25,7 @@ class Translation:
     said: str | None = None  # text to print instead of a start; None: start
     signal: tuple[int, int] | None = None  # pid and signal to send instead of a start; None: start
     checks_only: bool = False  # only check the configuration
+    has_file: bool = False  # a configuration file was read: at a reload it is translated again
 
     def option(self, name: str, value: str | None = None) -> None:
         self.arguments += [f"--{name}"] if value is None else [f"--{name}", value]

@@ -351,6 +351,33 @@ def test_it_runs_under_another_servers_flags(tmp_path: Path) -> None:
     assert (tmp_path / "mq-shards").is_dir()
 
 
+def test_a_reload_reads_the_other_servers_file_again(tmp_path: Path) -> None:
+    file, port = tmp_path / "nats.conf", free_port()
+
+    def write(port: int, payload: int) -> None:
+        file.write_text(f"listen: 127.0.0.1:{port}\nmax_payload: {payload}\n")
+
+    write(port, 1000)
+    command = [sys.executable, "-m", "mq_shards.supervisor.command", "as", "nats-server", "-c", str(file)]
+    with (tmp_path / "said").open("w+") as sink:
+        process = subprocess.Popen(command, cwd=ROOT, stderr=sink)
+
+        def hears(text: str) -> None:
+            wait_until(lambda: text in (tmp_path / "said").read_text(), text)
+
+        try:
+            hears("Server is ready")
+            write(port, 2000)
+            process.send_signal(signal.SIGHUP)
+            hears("reloaded: nats.max-payload = 2000")
+            write(free_port(), 3000)
+            process.send_signal(signal.SIGHUP)
+            hears("cannot reload, nothing is changed: only a restart can change listen")
+        finally:
+            process.terminate()
+            assert process.wait(20) == 0
+
+
 def test_a_configuration_is_checked_without_starting(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["check-config", "--memory", "--listen", "nsq://127.0.0.1:1"]) == 0
     assert capsys.readouterr().out.splitlines()[-3:] == [
