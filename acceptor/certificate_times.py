@@ -40,7 +40,7 @@ def all_ends(files: Files) -> Iterator[tuple[str, float]]:
 def remarks(files: Files, now_s: float) -> list[str]:
     """A line for each certificate that has expired or soon will."""
     return [
-        f"{path}: this certificate {'is over since' if end_s <= now_s else 'is over on'} "
+        f"{path}: this certificate {'has expired on' if end_s <= now_s else 'expires on'} "
         f"{datetime.datetime.fromtimestamp(end_s, datetime.UTC):%Y-%m-%d %H:%M} UTC"
         for path, end_s in all_ends(files) if end_s - now_s < SOON_S
     ]  # fmt: skip

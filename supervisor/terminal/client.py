@@ -13,6 +13,8 @@ CONNECT_S: Final = 5.0
 GREETING_S: Final = 5.0  # for the first answer, if no login comes before it
 ANSWER_S: Final = 30.0
 UNAVAILABLE: Final = 503
+# X509_V_ERR_...: a certificate signed by itself, or by nobody who is known. Another --ca does not help with others.
+UNKNOWN_AUTHORITY: Final = (18, 19, 20, 21)
 # What OpenSSL calls the answer of a peer that does not speak TLS.
 NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG")
 
@@ -168,7 +170,8 @@ def as_word(name: str, of: str = "topic") -> str:
 
 def reason(error: OSError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is not trusted ({error.verify_message}): name who signed it with --ca"
+        remedy = ": name who signed it with --ca" if error.verify_code in UNKNOWN_AUTHORITY else ""
+        return f"its certificate is not trusted ({error.verify_message}){remedy}"
     if isinstance(error, ssl.SSLEOFError):
         # What refuses a certificate may end the connection before its alert arrives.
         return "it ends the connection within TLS: does it want another certificate of ours (--cert)?"

@@ -17,6 +17,7 @@ from mq_shards.supervisor.options.options import parse
 from tests import servers
 from tests.nsq import api, certificates
 from tests.servers import Shape, free_port, wait_until
+from tests.terminal.commands import run
 
 DAY = datetime.timedelta(days=1)
 NOW = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
@@ -47,21 +48,24 @@ def test_what_is_no_certificate_has_no_end(junk: bytes, at: int) -> None:
 def test_what_is_over_or_soon_is_named(tmp_path: Path) -> None:
     files = {str(days): made(NOW + days * DAY, tmp_path).cert.read_bytes() for days in (-1, 13, 15)}
     over, soon = remarks({**files, "key": b"no certificate"}, NOW.timestamp())
-    assert over == f"-1: this certificate is over since {NOW - DAY:%Y-%m-%d %H:%M} UTC"
-    assert soon == f"13: this certificate is over on {NOW + 13 * DAY:%Y-%m-%d %H:%M} UTC"
+    assert over == f"-1: this certificate has expired on {NOW - DAY:%Y-%m-%d %H:%M} UTC"
+    assert soon == f"13: this certificate expires on {NOW + 13 * DAY:%Y-%m-%d %H:%M} UTC"
 
 
 def test_a_start_says_it_and_serves_and_figures_have_the_date(tmp_path: Path) -> None:
     pair, port = made(NOW - DAY, tmp_path), free_port()
     one = [f"--set=tls.cert={pair.cert}", f"--set=tls.key={pair.key}"]
-    assert any("is over since" in line for line in parse(one).warnings)
+    assert any("has expired on" in line for line in parse(one).warnings)
     http = free_port()
     options = [*one, f"--listen=beanstalks://127.0.0.1:{port}", f"--listen=http://127.0.0.1:{http}"]
     with servers.running(Shape("shards-1", "mq-shards", ("--workers", "1")), options=options) as server:
-        assert f"{pair.cert}: this certificate is over since" in server.said()
+        assert f"{pair.cert}: this certificate has expired on" in server.said()
         figure = re.compile(rf'^mq_shards_certificate_expiry_timestamp_seconds\{{file="{pair.cert}"\}} (\S+)$', re.M)
         found = figure.findall(api.call(http, "GET", "/metrics").body.decode())
         assert [float(end) for end in found] == [(NOW - DAY).timestamp()]
+        where = ("publish", "t", "x", "--at", f"beanstalks://localhost:{port}", "--ca", str(pair.cert))
+        line = run(*where).stderr.decode()
+        assert "its certificate is not trusted (certificate has expired)" in line and "--ca" not in line
         # Who asks whether it is over hears so, and who does not is served.
         asked = ["openssl", "s_client", "-connect", f"127.0.0.1:{port}", "-CAfile", str(pair.cert), "-quiet"]
         said = subprocess.run(asked, input=b"use t\r\nquit\r\n", capture_output=True, timeout=60, check=False)
