@@ -17,7 +17,7 @@ from mq_shards import pipeline
 from mq_shards.pipeline import worker_python
 from mq_shards.pipeline.declarative.restart import python_path
 from mq_shards.pipeline.failure import CAUSES
-from mq_shards.pipeline.standing_back import NICENESS, be_nice, begin_nice_session
+from mq_shards.pipeline.standing_back import NICENESS, be_nice, begin_nice_session, told_if_busy
 from pyspark.sql import SparkSession
 
 END_S: Final = 10.0
@@ -117,6 +117,8 @@ def open_session(
     )
     if local:
         be_nice(nice)  # if the broker runs here too, its clients come first
+        if text := told_if_busy(nice, os.getloadavg()[0], os.cpu_count() or 1):
+            print(text, file=sys.stderr)
         worker_python.use(python_path(*sys.path))
         builder = (
             builder.config("spark.driver.host", "127.0.0.1")

@@ -13,12 +13,23 @@ from pathlib import Path
 from typing import Final
 
 NICENESS: Final = 10  # of jobs, unless they are told otherwise
+BUSY: Final = 2.0  # as many programs that want to run for each processor: of little that is left, a job gets little
 AUTOGROUP: Final = Path("/proc/self/autogroup")
 
 
 def be_nice(niceness: int) -> None:
     """Makes this process, and those that it starts, so nice; calling it again makes it no nicer."""
     os.nice(max(0, niceness - os.nice(0)))
+
+
+def told_if_busy(niceness: int, load: float, processors: int) -> str:
+    """Returns a line for who waits for a job that hardly gets on; "" on a machine that has room."""
+    if niceness <= 0 or load < BUSY * processors:
+        return ""
+    return (
+        f"mq-pipeline: the load is {load:.0f} on {processors} processors, and this job stands back behind other "
+        "programs (--nice 0 gives it its share)"
+    )
 
 
 def begin_nice_session() -> None:

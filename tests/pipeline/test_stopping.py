@@ -138,7 +138,8 @@ def test_an_archive_that_is_stopped_while_its_jvm_begins_does_not_wait_for_it(ga
     finally:
         job.kill()
         os.kill(int(begun.read_text()), signal.SIGKILL)
-    assert said.read_text() == "mq-pipeline: stopped by SIGTERM\n"
+    # Before that it may say that the machine is busy.
+    assert said.read_text().endswith("mq-pipeline: stopped by SIGTERM\n") and "rror" not in said.read_text()
 
 
 class Fails:
@@ -149,6 +150,12 @@ class Fails:
 def test_a_session_that_cannot_begin_says_why() -> None:
     with pytest.raises(ConnectionRefusedError, match="there is no master"), stopped_by_signals():
         session._begun(cast(Any, Fails()))
+
+
+def test_a_job_that_hardly_gets_on_says_why() -> None:
+    assert "--nice 0" in standing_back.told_if_busy(10, 14.2, 2)
+    assert not standing_back.told_if_busy(10, 3.9, 2)
+    assert not standing_back.told_if_busy(0, 14.2, 2)
 
 
 @pytest.mark.skipif(not standing_back.AUTOGROUP.exists(), reason="this kernel groups no processes by session")
