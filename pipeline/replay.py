@@ -88,12 +88,12 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
         raise OptionError("--rate: a number above 0 is wanted")
     if (directory := local_directory(options.archive)) is not None:
         check_place(directory)
-        if not (directory / "_spark_metadata").is_dir() and next(directory.rglob("*.parquet"), None) is None:
-            raise OptionError(f"--from: there is no archive in {directory}")
     path = plan_path(options)
     plan = None if options.again else Plan.load(path)
     plan = plan or Plan(f"replay-{secrets.token_hex(12)}")
     since, until = _time_us("--since", options.since), _time_us("--until", options.until)
+    if directory is not None and not _is_archive(directory):
+        raise OptionError(f"--from: there is no archive in {directory}")
     tally = Tally()
     try:
         with stopped_by_signals():
@@ -119,6 +119,10 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
         return stopped.exit_code
     print(f"replayed {tally}", flush=True)
     return 0
+
+
+def _is_archive(directory: Path) -> bool:
+    return (directory / "_spark_metadata").is_dir() or next(directory.rglob("*.parquet"), None) is not None
 
 
 def plan_path(options: argparse.Namespace) -> Path:
