@@ -165,6 +165,7 @@ def _with_rates(totals: pa.Table) -> pa.Table:
 
 def write(directory: Path, tables: dict[str, pa.Table], until: datetime) -> None:
     """Writes tables, plots, and the page that has them all. `until`: the time up to which messages are known."""
+    directory.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
         for suffix, write in ((".parquet", pq.write_table), (".csv", pa_csv.write_csv)):
             new = directory / f"{name}{suffix}.new"
