@@ -186,16 +186,18 @@ void log_large_drop(struct log *log) {
     log->large.dropped = true;
 }
 
-bool log_large_clear(struct log *log) {
+enum log_result log_large_clear(struct log *log, bool *more) {
     struct large *l = &log->large;
-    if (!l->dropped) return false;
+    *more = l->dropped;
+    if (!l->dropped) return LOG_OK;
     struct segment *s = &log->segments[log->active + 1];
     uint64_t end = l->at + l->written, left = end > CLEARED_BYTES ? end - CLEARED_BYTES : 0;
-    if (!log_cut(s->fd, left)) return true; /* tried again: what is left must not be taken for records */
+    if (!log_cut(s->fd, left)) return LOG_FAILING;
     l->written = left > l->at ? left - l->at : 0;
-    if (left >= l->at && left > 0) return true;
-    if (left > 0 && !log_cut(s->fd, 0)) return true;
+    if (left >= l->at && left > 0) return LOG_OK;
+    if (left > 0 && !log_cut(s->fd, 0)) return LOG_FAILING;
     s->allocated = 0;
     forget(log);
-    return false;
+    *more = false;
+    return LOG_OK;
 }

@@ -4,7 +4,11 @@
 
 #include "shards/worker_state.h"
 
-/* Goes on with large messages whose clients have left, and cuts off dropped ones. True if there are more. */
+/* A file that cannot be cut, as its disk fails, is tried again after so long. */
+#define CUT_AGAIN_NS ((uint64_t)100000000)
+
+/* Goes on with large messages whose clients have left, and cuts off dropped ones. True if it is to be called again at
+ * once; w->larges_left: later at least. */
 bool larges_go_on(struct worker *w);
 void larges_free(struct worker *w);
 

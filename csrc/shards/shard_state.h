@@ -95,6 +95,7 @@ struct shard {
     uint32_t large_staged_topic; /* the topic into which it is committed; 0: it is being published or staged */
     struct message *large_left;  /* that message, if its client has left */
     uint32_t large_left_topic;
+    uint64_t cut_again_ns; /* not before may a dropped one be cut off, as that has failed */
     struct group group;
     bool syncing;
     bool dirty;   /* its log was appended to in this turn */

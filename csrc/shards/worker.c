@@ -441,6 +441,7 @@ static bool rest(struct worker *w, uint64_t until_ns, bool block) {
     if (block && may_sleep(w)) {
         uint64_t until = worker_next_ns(w) < until_ns ? worker_next_ns(w) : until_ns;
         if (next_sync_ns(w) < until) until = next_sync_ns(w);
+        if (w->larges_left && w->now_ns + CUT_AGAIN_NS < until) until = w->now_ns + CUT_AGAIN_NS;
         uint64_t left = until > w->now_ns ? until - w->now_ns : 0;
         timeout_ms = left > 3600000000000u ? 3600000 : (int)((left + 999999) / 1000000);
     }
