@@ -337,7 +337,7 @@ static bool deliver(struct nats_delivery *d, uint32_t number, struct connection 
     return any;
 }
 
-static bool deliver_shadowed(struct nats_delivery *d, uint32_t number, struct connection *asker);
+static bool deliver_looking(struct nats_delivery *d, uint32_t number, struct connection *asker);
 
 /* Notes which groups of importing accounts want the message. */
 static void look_at_shadows(struct nats_delivery *d) {
@@ -352,7 +352,8 @@ bool nats_deliver_in(struct acceptor *a, struct nats_server *server, uint32_t nu
     d.from = from;
     d.kept = from != NULL && nats_is_shared(server, number, message->subject);
     look_at_shadows(&d);
-    bool any = d.shadow_count > 0 ? deliver_shadowed(&d, number, asker) : deliver(&d, number, asker);
+    bool any =
+        d.shadow_count > 0 || message->hub != 0 ? deliver_looking(&d, number, asker) : deliver(&d, number, asker);
     *answers = d.answers;
     return any;
 }
@@ -506,7 +507,8 @@ static struct named name_all(struct nats_delivery *d, struct subject_pattern *co
         there = subjects_groups(d->account->remote);
         most += subject_groups_gather(subjects_groups(d->account->remote), abroad->patterns, abroad->count);
     }
-    most += subject_groups_gather(nats_shadows_groups(d->account), d->shadows, d->shadow_count);
+    if (d->shadow_count > 0)
+        most += subject_groups_gather(nats_shadows_groups(d->account), d->shadows, d->shadow_count);
     struct text *names = nats_shadows_names(d->server, most);
     if (names == NULL) return (struct named){0};
     size_t count = only_importing ? 0 : add_names(d, patterns, matching, NULL, NULL, names, 0);
@@ -558,10 +560,11 @@ static bool deliver_to(struct nats_delivery *d, struct abroad *abroad, struct na
     return d->delivered > 0 || abroad->alone.count > 0 || abroad->any;
 }
 
-static bool deliver_shadowed(struct nats_delivery *d, uint32_t number, struct connection *asker) {
+static bool deliver_looking(struct nats_delivery *d, uint32_t number, struct connection *asker) {
     struct abroad abroad;
     begin_abroad(d->server, &abroad, number, 0);
-    bool any = deliver_to(d, &abroad, anybody, (struct named){.all = true});
+    struct nats_candidates all = {.kinds = NATS_ANY_KIND, .hub = d->message->hub};
+    bool any = deliver_to(d, &abroad, all, (struct named){.all = true});
     hold_pong(d, &abroad, asker);
     nats_made(d);
     return any;
@@ -571,7 +574,8 @@ bool nats_deliver_imported(struct acceptor *a, struct nats_server *server, uint3
                            const struct nats_share *import, bool from_server, struct connection *asker,
                            const struct nats_message *message, bool *answers) {
     struct nats_delivery d = nats_delivery_of(a, server, &server->accounts[number]);
-    struct nats_candidates all = {.kinds = NATS_ACCEPTORS | NATS_LEAF_NODES | (from_server ? 0 : NATS_HUB_SERVERS)};
+    struct nats_candidates all = {.kinds = NATS_ACCEPTORS | NATS_LEAF_NODES | (from_server ? 0 : NATS_HUB_SERVERS),
+                                  .hub = message->hub};
     struct abroad abroad;
     struct named groups = {0};
     groups.count = nats_shadows_awarded(server, import, &groups.names);

@@ -94,6 +94,7 @@ static bool begin_answer(struct acceptor *a, struct nats_server *server, struct 
     to->measured = 0;
     to->message = from->message;
     to->message.joined = false;
+    to->message.hub = 0;
     struct nats_answered answered;
     if (!nats_answer_take(a, server, &to->message, &to->room, &answered)) return false;
     const struct connection *responder = server->journey->legs[0].asker;
@@ -165,8 +166,10 @@ static bool go_on(struct acceptor *a, struct nats_server *server, uint32_t accou
     struct leg *first = &journey->legs[0];
     struct nats_trace *trace = server->trace;
     first->message = *message;
-    /* In another account the origin does not matter. */
+    /* In another account the origin does not matter; but a hub whose accounts import from each other, too, would send
+     * back what came from it, for ever. As with nats-server, it is not sent what came from its cluster. */
     first->message.origin = 0;
+    first->message.hub = nats_is_hub(from) ? message->origin : 0;
     first->asker = asker != NULL && asker->protocol == server->protocol ? asker : NULL;
     first->requestor = asker;
     first->by = NULL;

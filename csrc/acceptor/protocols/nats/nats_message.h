@@ -13,6 +13,7 @@ struct nats_message {
     uint64_t from;   /* nats_sender(); 0: it came over a route */
     uint64_t tried;  /* acceptors that should have chosen a group member but had none, as bits */
     uint32_t origin; /* the cluster of leaf nodes that has the message already; 0: none known here */
+    uint32_t hub;    /* the cluster of the hub that it came from, if it is imported; 0: from none */
     bool joined;     /* reply, sizes, payload and its CRLF are contiguous, as a subscriber gets them */
 };
 

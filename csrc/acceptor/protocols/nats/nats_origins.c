@@ -70,6 +70,10 @@ uint32_t nats_origin_take(struct nats_origins *o, struct text name) {
     return number;
 }
 
+bool nats_origins_differ(const struct nats_origins *origins, uint32_t one, uint32_t other) {
+    return one != other && nats_origin_name(origins, one).bytes > 0 && nats_origin_name(origins, other).bytes > 0;
+}
+
 void nats_origin_keep(struct nats_origins *o, uint32_t number) {
     if (number == 0 || number >= o->count) return;
     assert(o->items[number].references > 0);

@@ -19,6 +19,8 @@ uint32_t nats_origin_take(struct nats_origins *origins, struct text name);
 uint32_t nats_origin_named(const struct nats_origins *origins, struct text name);
 /* Its name; empty if it has none. */
 struct text nats_origin_name(const struct nats_origins *origins, uint32_t number);
+/* Whether these are two clusters for certain: both have names. */
+bool nats_origins_differ(const struct nats_origins *origins, uint32_t one, uint32_t other);
 /* Add and drop a reference. Numbers given by another acceptor are ignored. */
 void nats_origin_keep(struct nats_origins *origins, uint32_t number);
 void nats_origin_drop(struct nats_origins *origins, uint32_t number);

@@ -2,6 +2,7 @@
 #ifndef MQ_NATS_ROUTE_STATE_H
 #define MQ_NATS_ROUTE_STATE_H
 
+#include "acceptor/protocols/nats/nats_origins.h"
 #include "acceptor/protocols/nats/nats_remote.h"
 #include "acceptor/protocols/nats/nats_write.h"
 
@@ -109,6 +110,7 @@ struct nats_interest {
 struct nats_candidates {
     uint32_t kinds;  /* enum nats_kind */
     uint32_t origin; /* except leaf nodes of this cluster, wherever they are (0: no cluster), */
+    uint32_t hub;    /* hubs that may be of this one's cluster (0: no hub), */
     uint64_t tried;  /* these acceptors, as bits, */
     uint64_t stamp;  /* and those marked with this stamp (0: nobody) */
 };
@@ -117,6 +119,8 @@ struct nats_candidates {
 static inline bool nats_is_among(const struct nats_server *server, const struct nats_remote *r,
                                  struct nats_candidates among) {
     if ((nats_kind_of(r) & among.kinds) == 0 || nats_has_left(server, r)) return false;
+    if (among.hub != 0 && nats_is_hub(r->other) && !nats_origins_differ(&server->origins, r->origin, among.hub))
+        return false;
     return among.origin == 0 || r->origin != among.origin;
 }
 
