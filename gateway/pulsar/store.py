@@ -2,7 +2,8 @@
 
 A change is made in memory at once, so that the next one is checked against it. It is written to disk together with all
 others that came while the disk was busy (group commit). commit() and settled() return when the disk has it. If the disk
-refuses, changes that were not written are undone by reading the log again, and callers that waited get StoreError.
+refuses, changes that were not written are undone by reading the log again, and callers that waited get StoreError. A
+catalog that cannot be read is tried again until it can: a disk may fail for a while only.
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ REWRITE_FACTOR: Final = 4
 # Strangers describe tenants, namespaces and topics: names, policies, properties, permissions.
 MAX_DESCRIBED_BYTES: Final = 512 << 20
 MAX_NAMED: Final = 64  # tenants and namespaces made again that are logged by name
+AGAIN_S: Final = 1.0  # before a catalog that cannot be read is tried again; each time it is twice as long, up to ...
+AGAIN_MOST_S: Final = 30.0
 
 log = logging.getLogger(__name__)
 
 
 class StoreError(Exception):
-    """A change was not written, or may not have been; or the catalog cannot be read at all."""
+    """A change was not written, or may not have been; or the catalog cannot be read."""
 
 
 class Store:
@@ -40,11 +43,12 @@ class Store:
     def __init__(self, data_dir: Path | None) -> None:
         """Without a directory the catalog is only in memory."""
         self.catalog = Catalog()
-        self.on_undone: list[Callable[[], None]] = []  # called when changes of the catalog were undone
+        self.on_undone: list[Callable[[], None]] = []  # called when the catalog is another than before
         self._journal = None if data_dir is None else Journal(data_dir / FILE)
         self._threads = ThreadPoolExecutor(1, "catalog")
         self._opened = asyncio.Event()
         self._why_not: str | None = None  # why the catalog cannot be read; None: it can
+        self._trying: asyncio.Task[None] | None = None  # ... and tries it again
         self._queued: list[bytes] = []
         self._waiting: list[asyncio.Future[None]] = []
         self._writing: asyncio.Task[None] | None = None
@@ -52,17 +56,38 @@ class Store:
         self._fresh_bytes = 0  # what a rewrite would have left when the log was last read or rewritten
 
     async def open(self, *, broker_began: bool = False) -> None:
-        """Reads the catalog. If that fails, logs why; from then on check() raises StoreError with the reason.
+        """Reads the catalog. If that fails, logs why; until it can be read check() raises StoreError with the reason.
 
         `broker_began`: nobody has used any topic yet, so those that a broker does not keep are deleted."""
-        loop = asyncio.get_running_loop()
+        read = self._read_first if broker_began else self._read
         try:
-            read = self._read_first if broker_began else self._read
-            self.catalog = await loop.run_in_executor(self._threads, read)
+            self.catalog = await asyncio.get_running_loop().run_in_executor(self._threads, read)
         except (JournalError, CatalogError, OSError) as error:
-            self._why_not = str(error)
-            log.error("Pulsar's catalog cannot be served: %s", error)
+            self._try_again(error, read)
         self._opened.set()
+
+    def _try_again(self, error: Exception, read: Callable[[], Catalog]) -> None:
+        self._why_not = str(error) or repr(error)
+        log.error("Pulsar's catalog cannot be served: %s", self._why_not)
+        self._trying = asyncio.get_running_loop().create_task(self._until_read(read))
+
+    async def _until_read(self, read: Callable[[], Catalog]) -> None:
+        pause_s = AGAIN_S
+        while self._why_not is not None:
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, AGAIN_MOST_S)
+            try:
+                self.catalog = await asyncio.get_running_loop().run_in_executor(self._threads, read)
+            except Exception as error:  # of any kind, as it is said and tried again
+                why = str(error) or repr(error)
+                if why != self._why_not:
+                    log.error("Pulsar's catalog cannot be served: %s", why)
+                self._why_not = why
+            else:
+                self._why_not = None
+        log.info("Pulsar's catalog is served again")
+        for undone in self.on_undone:
+            undone()
 
     async def opened(self) -> None:
         """Waits for open(), which must come before any use of the catalog."""
@@ -112,6 +137,9 @@ class Store:
     async def close(self) -> None:
         while self._writing is not None:
             await asyncio.gather(self._writing, return_exceptions=True)
+        if self._trying is not None:
+            self._trying.cancel()
+            await asyncio.gather(self._trying, return_exceptions=True)
         await asyncio.to_thread(self._threads.shutdown)
         if self._journal is not None:
             self._journal.close()
@@ -196,8 +224,7 @@ class Store:
         try:
             self.catalog = await asyncio.get_running_loop().run_in_executor(self._threads, self._read)
         except Exception as worse:
-            self._why_not = str(worse) or repr(worse)
-            log.error("Pulsar's catalog cannot be read again: %s", worse)
+            self._try_again(worse, self._read)
         self._under_way += self._waiting  # changes made while the log was read are lost too
         self._queued, self._waiting = [], []
         self._settle(StoreError(f"the catalog cannot be written: {error}"))

@@ -83,7 +83,8 @@ class Coordinator:
         self._do(self._sweep())
 
     def _undone(self) -> None:
-        """Changes of the catalog were undone: it is now what the disk has."""
+        """Changes of the catalog were undone, or it could not be read before: it is now what the disk has."""
+        self._next = max(self._next, self._control.store.catalog.transactions_from)
         self._reserved = min(self._reserved, self._control.store.catalog.transactions_from)
         self._resume()
 

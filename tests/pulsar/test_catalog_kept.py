@@ -77,6 +77,57 @@ def test_a_change_that_the_disk_refuses_is_undone_and_said(
     assert "No space left on device" in caplog.text
 
 
+def test_a_catalog_that_could_not_be_read_is_served_when_it_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At the start, and later when a change was refused."""
+    monkeypatch.setattr("mq_shards.gateway.pulsar.store.AGAIN_S", 0.01)
+    caplog.set_level("INFO")
+    directory, away, told = (tmp_path / FILE).parent, tmp_path / "away", list[str]()
+
+    def failing(fd: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    async def served_again(store: Store) -> None:
+        with pytest.raises(StoreError, match="is not a directory"):
+            store.check()
+        await asyncio.sleep(0.1)  # for some attempts in vain
+        directory.unlink()
+        away.rename(directory)
+        while not told:
+            await asyncio.sleep(0.01)
+        store.check()
+        assert "acme" in store.catalog.tenants
+
+    async def test() -> None:
+        first = Store(tmp_path)
+        await first.open()
+        await first.commit({"do": "tenant", "name": "acme", "data": {}})
+        await first.close()
+        directory.rename(away)
+        directory.write_text("a file")
+        store = Store(tmp_path)
+        store.on_undone.append(lambda: told.append("anew"))
+        await store.open()
+        assert "acme" not in store.catalog.tenants
+        await served_again(store)
+        told.clear()
+        directory.rename(away)
+        directory.write_text("a file")
+        with monkeypatch.context() as disk, pytest.raises(StoreError, match="Input/output error"):
+            disk.setattr(os, "fdatasync", failing)
+            await store.commit({"do": "tenant", "name": "other", "data": {}})
+        told.clear()
+        await served_again(store)
+        assert "other" not in store.catalog.tenants
+        await store.commit({"do": "tenant", "name": "other", "data": {}})
+        await store.close()
+
+    asyncio.run(test())
+    lines = [record.getMessage() for record in caplog.records if "cannot be served" in record.getMessage()]
+    assert len(lines) == 2 and caplog.text.count("is served again") == 2
+
+
 def test_a_catalog_of_a_later_version_is_refused_with_a_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def test() -> None:
         first = Store(tmp_path)
