@@ -183,6 +183,6 @@ def resolver(known: Mapping[str, str], tls: ssl.SSLContext | None = None) -> Ite
 def request(wire: Wire, subject: str, body: bytes) -> dict[str, Any]:
     wire.heard.data = b""
     wire.send(b"SUB answer 77\r\nPUB %s answer %d\r\n%s\r\nUNSUB 77 1\r\n" % (subject.encode(), len(body), body))
-    found = until(wire, b"}\r\n").partition(b"MSG answer 77 ")[2]
-    answer: dict[str, Any] = json.loads(found.partition(b"\r\n")[2].strip())
+    size, _, rest = until(wire, b"}\r\n").partition(b"MSG answer 77 ")[2].partition(b"\r\n")
+    answer: dict[str, Any] = json.loads(rest[: int(size)])  # a PING of the server may be behind it
     return answer
