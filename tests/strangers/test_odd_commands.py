@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ from tests.servers import NOTHING, children, comm_of, free_port, wait_until
 from tests.strangers.odd_commands import KINDS, TOPICS, Odd
 from tests.test_toy_protocol import added
 
+KILL_EVERY_S: Final = 4
 PROCESSES: Final = ("mq-acceptor", "mq-gateway", "mq-worker", "mq-worker")
 CALLS: Final = (
     ("POST", "nsq-http", "/pub?topic={}"), ("POST", "nsq-http", "/channel/empty?topic={}&channel=s1"),
@@ -54,6 +56,7 @@ class Play:
             "pulsar-http": server.http_port, **ports,
         }  # fmt: skip
         self.heard: Counter[str] = Counter()
+        self.killed_s = 0.0
 
     def new(self, draw: random.Random) -> Odd[Any]:
         kind = draw.choice(self.kinds)
@@ -81,7 +84,11 @@ class Play:
             client.end()
 
     def kill_one(self, draw: random.Random) -> None:
+        """A process that dies six times within 20 s ends the broker."""
         name = draw.choice(PROCESSES)
+        if time.monotonic() < self.killed_s + KILL_EVERY_S:
+            return
+        self.killed_s = time.monotonic()
         found = [pid for pid in children(self.server.process.pid) if comm_of(pid).startswith(name)]
         if found:
             os.kill(draw.choice(found), signal.SIGKILL)
