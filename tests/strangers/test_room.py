@@ -198,7 +198,7 @@ def server() -> Iterator[NsqServer]:
 def test_two_hundred_unfinished_mpubs_stay_within_the_limit_and_the_memory_goes_back(server: NsqServer) -> None:
     before = own_bytes(server, "mq-acceptor")
     body = 5 * MIB - 4
-    begun = b"MPUB room\n" + size(body) + size(1) + size(MIB - 1) + b"x" * (MIB - 1) + size(MIB - 1) + b"x" * 100_000
+    begun = b"MPUB room\n" + size(body) + size(5) + size(MIB - 1) + b"x" * (MIB - 1) + size(MIB - 1) + b"x" * 100_000
     most = 0
     wires = []
     for _ in range(200):
