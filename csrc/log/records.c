@@ -4,6 +4,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "base/time_units.h"
+
 /* Most jobs have a time to run of whole milliseconds and no delay: eight bytes say all of it. */
 struct short_attributes {
     uint32_t pri;
@@ -11,7 +13,7 @@ struct short_attributes {
     uint32_t delay_ms; /* omitted if 0 */
 };
 
-enum { MS_NS = 1000000, WITHOUT_DELAY = offsetof(struct short_attributes, delay_ms) };
+enum { WITHOUT_DELAY = offsetof(struct short_attributes, delay_ms) };
 
 /* False: too many for 32 bits, or not whole milliseconds. */
 static inline bool to_ms(uint64_t ns, uint32_t *ms) {

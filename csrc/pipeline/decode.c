@@ -8,10 +8,9 @@
 #include "base/crc32c.h"
 #include "base/entries.h"
 #include "base/hex.h"
+#include "base/time_units.h"
 #include "log/log.h"
 #include "log/records.h"
-
-enum { MS_NS = 1000000, US_NS = 1000 };
 
 /* Where the attributes of the previous message have been written. Those of the next message are mostly the same. */
 struct rendered {

@@ -31,6 +31,8 @@
 
 #include <stdint.h>
 
+#include "base/time_units.h"
+
 #define DURATION_FOREVER UINT64_MAX
 
 enum message_kind {
@@ -291,7 +293,7 @@ enum { PARTS_MAX_WORDS = 16 };
 /* In a PUBLISH's flags: delay_ns, if it is not 0, is the time by the wall clock at which the message is due, in whole ms
  * and at most DUE_MOST_NS ahead. Messages that are due at one time are delivered in the order of their seqs. */
 #define MSG_DUE     64u
-#define DUE_MOST_NS ((uint64_t)1000000 << 31)
+#define DUE_MOST_NS (MS_NS << 31)
 /* In a PUBLISH's flags, with MSG_DURABLE and MSG_RETAIN: the message belongs to transaction `txn` of its topic and
  * takes effect when that commits. It takes the topic's next seq, and no message behind it is delivered before the
  * transaction ends. No delay. */

@@ -27,8 +27,9 @@ enum { PRODUCER_RECORD_BYTES = (sizeof(struct record) + sizeof(uint32_t) + 7) / 
  * subscription_defer makes up for; its delay never becomes 0 while it waits for room, as a record without one has
  * another form. */
 static uint64_t delay_of(const struct worker *w, const struct message *m) {
-    const uint64_t left = m->delay_ns > w->wall_ns ? m->delay_ns - w->wall_ns : 0;
     if (!(m->flags & MSG_DUE) || !m->delay_ns) return m->delay_ns;
+    uint64_t left = m->delay_ns > w->wall_ns ? m->delay_ns - w->wall_ns : 0;
+    if (left > DUE_MOST_NS) left = DUE_MOST_NS;
     return left < MS_NS ? MS_NS : left - left % MS_NS;
 }
 

@@ -20,6 +20,7 @@
 #include "base/heap.h"
 #include "base/index.h"
 #include "base/process.h"
+#include "base/time_units.h"
 #include "log/spares.h"
 #include "ringbuf/board.h"
 #include "ringbuf/channel.h"
@@ -263,8 +264,6 @@ static inline uint32_t job_named(const struct worker *w, uint64_t id) {
 static inline struct publish_attributes job_attributes(const struct worker *w, const struct job *j) {
     return publish_attributes_of(job_record(w, j));
 }
-
-#define MS_NS ((uint64_t)1000000)
 
 /* The clocks are not read at once. So that a wall time is always the same monotonic time, `ahead_ns` follows them only
  * when they have moved against each other. */

@@ -4,10 +4,9 @@
 
 #include "acceptor/protocols/nsq/nsq_frames.h"
 #include "base/text.h"
+#include "base/time_units.h"
 
 enum { SIZE_BYTES = 4, SHORT_TEXT = 256 };
-
-#define MS_NS ((uint64_t)1000000)
 
 /* Which command a PUBLISH was, kept in its slot. */
 enum { WAS_PUB, WAS_DPUB };

@@ -10,6 +10,7 @@
 #include "acceptor/protocols/pulsar/pulsar_table.h"
 #include "base/crc32c.h"
 #include "base/decimal.h"
+#include "base/time_units.h"
 
 enum { PRIORITY = 1024, TEXT_BYTES = 80 };
 /* Time to run of a message that becomes a job. */
@@ -81,8 +82,6 @@ static struct headers headers_of(const struct pulsar_entry *entry, uint32_t most
     facts->is_batch_without_txn = metadata.messages > 0 && !metadata.has_txn;
     return headers;
 }
-
-#define MS_NS ((uint64_t)1000000)
 
 /* How many ns until a time that a client gave by the wall clock. */
 static uint64_t delay_until(const struct acceptor *a, uint64_t deliver_at_ms) {
