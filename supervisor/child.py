@@ -75,6 +75,8 @@ class Child:
         self.serving = False  # whether it has said "ready" or "recovered"
         self.started_at = 0.0
         self.deaths: deque[float] = deque(maxlen=MAX_DEATHS)  # the times of its last deaths
+        self.refused = False  # whether the last start was refused
+        self.refusals = 0  # in a row
         self.restart_at: float | None = None
         self.kill_at: float | None = None
         self.was_killed = False  # whether the last process ended by SIGKILL, so not by a fault of its own
@@ -108,6 +110,7 @@ class Child:
         assert not self.alive
         self.restart_at = None
         self.serving = False
+        self.refused = False
         self.was_killed = False
         self._abandoned = False
         lib.process_trim()  # a child that allocated out of pages it shares would copy them

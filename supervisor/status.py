@@ -15,6 +15,7 @@ log: Final = logging.getLogger(__name__)
 class Status:
     def __init__(self) -> None:
         self.draining = False
+        self._refused: Final[dict[str, str]] = {}  # by title of a process: why its start was refused
         self._disk_failing: Final[dict[int, str]] = {}  # by index of the worker: why the disk refuses writes
         self._disk_full: Final[set[int]] = set()  # indexes of workers that refuse publishes
 
@@ -34,16 +35,26 @@ class Status:
                 self._disk_failing[worker.index] = reason
                 log.error("%s: the disk refuses writes: %s", worker.title, reason)
 
+    def refused(self, child: Child, why: str) -> None:
+        self._refused[child.title] = why
+
+    def serves(self, child: Child) -> None:
+        self._refused.pop(child.title, None)
+
     def ended(self, child: Child) -> None:
         """The next process in this place says so itself if its disk refuses writes."""
+        if not child.refused:
+            self._refused.pop(child.title, None)
         if child.role == "worker":
             self._disk_failing.pop(child.index, None)
             self._disk_full.discard(child.index)
 
     def line(self, children: Iterable[Child], liveness: Liveness) -> str:
         # A gateway that has not died is one that is not needed yet, or begins.
-        down = [child.title for child in children if not child.serving and child.deaths]
+        away = [child.title for child in children if not child.serving and child.deaths]
+        down = [title for title in away if title not in self._refused]
         parts = [f"restarting {', '.join(down)}"] if down else []
+        parts += [f"{title} {self._refused[title]}" for title in away if title in self._refused]
         parts += [f"{title} does not answer" for title in liveness.hanging()]
         parts += [f"mq-worker-{index}: the disk refuses writes: {why}" for index, why in self._disk_failing.items()]
         parts += [f"mq-worker-{index}: the disk is full: publishes are refused" for index in sorted(self._disk_full)]

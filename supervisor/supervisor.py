@@ -209,8 +209,9 @@ class Supervisor:
                     self._status.disk(child, str(message["state"]), str(message.get("reason", "")))
                     self._tell_status()
                 case "refused" if child.role == "worker":
-                    log.error("%s cannot serve: %s", child.title, message["reason"])
-                    self._fail(self._clock())
+                    self._refused(child, f"cannot serve: {message['reason']}")
+                    if self._stage in (Stage.RECOVERING, Stage.STARTING):
+                        self._fail(self._clock())
                 case "held" | "released" if child.role == "worker" and barrier is not None:
                     barrier.heard(child, message)
                 case "pong":
@@ -223,7 +224,14 @@ class Supervisor:
             for fd in fds:
                 os.close(fd)
 
+    def _refused(self, child: Child, why: str) -> None:
+        log.error("%s %s", child.title, why)
+        child.refused = True
+        self._status.refused(child, why)
+
     def _is_back(self, child: Child) -> None:
+        child.refusals = 0
+        self._status.serves(child)
         if self._stage is Stage.SERVING and child.deaths:
             away_s = self._clock() - child.deaths[-1]
             log.info("%s is back (pid %d), %.3f s after its end", child.title, child.pid, away_s)
@@ -251,7 +259,8 @@ class Supervisor:
         if self._stop is not None:
             self._stop.ended(child, pid, how)
             return
-        log.error("%s (pid %d) %s", child.title, pid, how or "ended unasked")
+        if how or not child.refused:
+            log.error("%s (pid %d) %s", child.title, pid, how or "ended unasked")
         self._plan_restart(child, self._clock())
 
     def _plan_restart(self, child: Child, now: float) -> None:
@@ -265,11 +274,11 @@ class Supervisor:
         self._tell_status()
 
     def _start_again(self, child: Child) -> None:
-        """Starts a child while the broker serves: that processes, memory or descriptors are short counts as a death."""
+        """Starts a child while the broker serves. Processes, memory or descriptors that are short refuse its start."""
         try:
             self._starter.start(child, self._options)
         except OSError as error:
-            log.error("%s cannot be started: %s", child.title, error.strerror or error)
+            self._refused(child, f"cannot be started: {error.strerror or error}")
             if child.alive:
                 child.abandon()
                 self._on_end(child)

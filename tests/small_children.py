@@ -95,6 +95,9 @@ def worker(control: Control) -> None:
             case "segment":
                 kept[told["segment"]] = os.pread(fds[0], 100, 0)
             case "go":
+                if diary.does("refuse"):
+                    control.send({"did": "refused", "reason": "No space left on device"})
+                    return
                 begin(control, diary, start, kept)
             case "stop":
                 stop(control, diary)

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from mq_shards.supervisor.restarts import delay_after
+from mq_shards.supervisor.restarts import AUXILIARY_DELAY_S, delay_after
 
 from tests.servers import free_port, wait_until
 from tests.supervisor.small_broker import AT_WORK, HTTP_ANY_PORT, NSQ_ANY_PORT, OUTAGE_S, STATSD, Start
@@ -246,6 +246,6 @@ def test_a_gateway_that_is_killed_again_and_again_is_back_before_requests_give_u
 
 
 def test_the_gateway_is_tried_less_and_less_often() -> None:
-    delays = [delay_after(deaths) for deaths in range(1, 20)]
+    delays = [delay_after(deaths, AUXILIARY_DELAY_S) for deaths in range(1, 20)]
     assert delays[:8] == [0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4]
     assert delays[-1] == 30.0
