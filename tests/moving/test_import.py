@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 import greenstalk
 import pytest
 from mq_shards.supervisor.moving.table import translate
-from mq_shards.supervisor.terminal.importing import log_writer
+from mq_shards.supervisor.terminal.importing import beanstalkd, log_writer, nsqd
 
 from tests import servers
 from tests.nsq.api import channel_stats, post, stats
@@ -51,6 +52,7 @@ def fill(server: servers.Server) -> None:
                     case 2:
                         c.release(job, priority=3, delay=500 if n % 8 == 2 else 0)
             c.kick(3)
+            c.kick_job(c.peek_delayed())
 
 
 def described(server: servers.Server) -> dict[str, tuple[dict[str, int], Counter[tuple[object, ...]]]]:
@@ -74,7 +76,7 @@ def described(server: servers.Server) -> dict[str, tuple[dict[str, int], Counter
                 job = c.reserve(timeout=0)
                 about = c.stats_job(job)
                 order.append(job.body)
-                jobs[job.body, *(about[name] for name in OF_A_JOB)] += 1
+                jobs[job.body, *(about[name] for name in OF_A_JOB), about["delay"]] += 1
             found[tube] = figures, jobs
             found[tube + " in order"] = {}, Counter(dict.fromkeys(enumerate(order), 1))
     return found
@@ -176,20 +178,12 @@ def test_what_a_binlog_lacks_is_said(tmp_path: Path) -> None:
     assert b"binlog.4 is empty: jobs put there are missing" in result.stderr
 
 
-@needs_beanstalkd
-def test_an_import_that_is_killed_is_done_again_and_never_twice(tmp_path: Path) -> None:
-    source = tmp_path / "binlog"
-    source.mkdir()
-    with running(BEANSTALKD, data_dir=source, options=("-f", "50",)) as real:
-        with client(real, "t") as c:
-            for n in range(4000):
-                c.put(b"%d" % n)
-        real.terminate()
-    target = source / "mq-shards"
-    made = source / "mq-shards.importing"
+def killed_while_it_imports(system: str, source: Path) -> None:
+    """Kills imports at several moments, and lets the last one end."""
+    target, made = source / "mq-shards", source / "mq-shards.importing"
     kills = 0
     for _ in range(40):
-        process = subprocess.Popen([*MQ, "import", "beanstalkd", str(source)], cwd=servers.ROOT, stdout=subprocess.PIPE)
+        process = subprocess.Popen([*MQ, "import", system, str(source)], cwd=servers.ROOT, stdout=subprocess.PIPE)
         while process.poll() is None and not made.exists():
             time.sleep(0.0005)
         time.sleep(0.004 * kills)
@@ -203,12 +197,79 @@ def test_an_import_that_is_killed_is_done_again_and_never_twice(tmp_path: Path) 
         if kills == 8 or target.exists():
             break
     assert kills > 0
-    done("import", "beanstalkd", str(source))
-    assert b"nothing to do" in done("import", "beanstalkd", str(source))
+    done("import", system, str(source))
+    assert b"nothing to do" in done("import", system, str(source))
     assert not made.exists()
-    with running(SINGLE, data_dir=target) as ours, client(ours, "t") as c:
+
+
+@needs_beanstalkd
+def test_an_import_that_is_killed_is_done_again_and_never_twice(tmp_path: Path) -> None:
+    source = tmp_path / "binlog"
+    source.mkdir()
+    with running(BEANSTALKD, data_dir=source, options=("-f", "50",)) as real:
+        with client(real, "t") as c:
+            for n in range(4000):
+                c.put(b"%d" % n)
+        real.terminate()
+    killed_while_it_imports("beanstalkd", source)
+    with running(SINGLE, data_dir=source / "mq-shards") as ours, client(ours, "t") as c:
         assert c.stats_tube("t")["current-jobs-ready"] == 4000
         assert [c.reserve(timeout=0).body for _ in range(3)] == [b"0", b"1", b"2"]
+
+
+@needs_nsqd
+def test_an_import_of_nsqds_that_is_killed_is_done_again_and_never_twice(tmp_path: Path) -> None:
+    source = tmp_path / "nsq"
+    with nsq_running(NSQD, {"mem-queue-size": "100", "max-bytes-per-file": "20000"}, data_dir=source) as real:
+        for channel in ("c", "d"):
+            post(real, "/topic/create?topic=t")
+            post(real, f"/channel/create?topic=t&channel={channel}")
+        sent = {b"%d" % n for n in range(3000)}
+        post(real, "/mpub?topic=t", b"\n".join(sent))
+        wait_until(lambda: depth(real, "t", "d") == depth(real, "t", "c") == 3000, "they are handed out")
+        consume(real, "c", {b"%d" % n for n in range(1000)})
+        stopped(real)
+    killed_while_it_imports("nsqd", source)
+    with nsq_running(SHARDS, data_dir=source / "mq-shards") as ours:
+        assert (depth(ours, "t", "c"), depth(ours, "t", "d")) == (2000, 3000)
+        assert Counter(consume(ours, "d", sent)) == Counter(sent)
+
+
+@needs_beanstalkd
+@needs_nsqd
+def test_while_one_imports_no_other_does_and_no_server_starts(tmp_path: Path) -> None:
+    (tmp_path / "binlog.1").write_bytes((7).to_bytes(4, "little"))
+    (tmp_path / "lock").touch()
+    (tmp_path / "nsqd.dat").write_text('{"topics": []}')
+    here = "127.0.0.1:0"
+    for locked, server in (
+        (beanstalkd.locked, [BEANSTALKD.program, "-l", "127.0.0.1", "-p", "0", "-b", str(tmp_path)]),
+        (nsqd.locked, [NSQD.program, f"-tcp-address={here}", f"-http-address={here}", f"-data-path={tmp_path}"]),
+    ):
+        with locked(tmp_path):
+            assert subprocess.run(server, capture_output=True, timeout=30, check=False).returncode > 0
+    with log_writer.LogWriter(tmp_path / "mq-shards", 1) as log:
+        for system in ("beanstalkd", "nsqd"):
+            result = run("import", system, str(tmp_path))
+            assert (result.returncode, result.stdout) == (1, b"")
+            assert b"another import makes" in result.stderr and result.stderr.count(b"\n") == 1
+        log.finish(b'{"source": "x"}\n')
+    assert b"nothing to do" in done("import", "nsqd", str(tmp_path))
+
+
+@needs_beanstalkd
+def test_without_room_for_it_an_import_leaves_nothing(tmp_path: Path) -> None:
+    with running(BEANSTALKD, data_dir=tmp_path, options=("-f", "0")) as real:
+        with client(real, "t") as c:
+            for _ in range(40):
+                c.put(b"x" * 60_000)
+        real.terminate()
+    files = sorted(tmp_path.iterdir())
+    command = shlex.join([*MQ, "import", "beanstalkd", str(tmp_path)])
+    result = subprocess.run(["sh", "-c", f"ulimit -f 1000; exec {command}"], cwd=servers.ROOT, capture_output=True)
+    assert (result.returncode, result.stderr.count(b"\n")) == (1, 1), result
+    assert sorted(tmp_path.iterdir()) == files
+    assert b"40 jobs" in done("import", "beanstalkd", str(tmp_path))
 
 
 @needs_nsqd
@@ -239,9 +300,7 @@ def test_what_each_channel_of_an_nsqd_has_not_finished(tmp_path: Path) -> None:
         post(real, "/topic/pause?topic=stopped")
         post(real, "/mpub?topic=stopped", b"a\nb")
         assert b"stop it first" in run("import", "nsqd", str(source)).stderr
-        real.process.send_signal(signal.SIGTERM)
-        real.process.wait(20)
-        real.was_killed = True
+        stopped(real)
     said = done("import", "nsqd", str(source))
     assert b"4 topics, 6 channels, 605 messages" in said
     with nsq_running(SHARDS, data_dir=source / "mq-shards") as ours:
@@ -274,9 +333,7 @@ def test_files_that_nsqd_has_read_and_removed_are_not_waited_for(tmp_path: Path)
         post(real, "/channel/create?topic=t&channel=c")
         post(real, "/mpub?topic=t", b"\n".join(b"%03d" % n for n in range(100)))
         wait_until(lambda: waiting(real, "c") == 100, "they are handed out")
-        real.process.send_signal(signal.SIGTERM)
-        real.process.wait(20)
-        real.was_killed = True
+        stopped(real)
     files = sorted(source.glob("t:c.diskqueue.0*.dat"))
     gone = files[0].stat().st_size // (4 + 26 + 3)
     assert len(files) > 2 and gone > 10
@@ -353,6 +410,12 @@ def test_queues_on_disk_have_what_the_real_one_finds_in_them(tmp_path: Path, kil
                 assert waiting(ours, channel) == count > 400, channel
             # nsqd's own count is of when it last wrote it down; deferred ones it has in memory only.
             assert 500 - (70 if channel == "c" else 0) <= waiting(ours, channel) <= 520, channel
+
+
+def stopped(server: NsqServer) -> None:
+    server.process.send_signal(signal.SIGTERM)
+    server.process.wait(20)
+    server.was_killed = True
 
 
 def in_flight(server: NsqServer, channel: str) -> int:

@@ -12,7 +12,8 @@ import fcntl
 import os
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -51,16 +52,21 @@ def _say_lost(what: str) -> None:
     print(f"mq-shards: {what}: jobs put there are missing, and jobs deleted there are back", file=sys.stderr)
 
 
-def refuse_if_running(directory: Path) -> None:
-    """Raises ClientError if a beanstalkd uses the directory."""
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """No beanstalkd can use the directory meanwhile. Raises ClientError if one does."""
     try:
-        lock = os.open(directory / LOCK, os.O_RDWR)
+        lock = os.open(directory / LOCK, os.O_RDONLY)
     except FileNotFoundError:
+        yield  # a copy
         return
     try:
-        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+        fcntl.lockf(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # a shared one, as the disk may be mounted read-only
+    except (BlockingIOError, PermissionError):
+        os.close(lock)
         raise ClientError(f"a beanstalkd uses {directory}: stop it first") from None
+    try:
+        yield
     finally:
         os.close(lock)
 
@@ -134,7 +140,7 @@ def write(directory: Path, jobs: dict[int, Job], log: LogWriter, shards: int, pr
             reserves, timeouts, releases, buries, kicks = counts
             kept = {AS_BURIED: BURIED, AS_DELAYED: DELAYED}.get(state, READY)
             due_ns = deadline_ns if kept == DELAYED else 0
-            about = State(kept, reserves, timeouts, releases, buries, kicks, max(0, delay_ns) if due_ns else 0, due_ns)
+            about = State(kept, reserves, timeouts, releases, buries, kicks, max(0, delay_ns), due_ns)
             topic = log.topic(job.tube, created_ns, is_durable=False)
             log.publish(topic, body, created_ns, pri, ttr_ns, about, identity if shards == 1 else None)
             progress(size)

@@ -72,12 +72,13 @@ def main(arguments: Sequence[str]) -> int:
     if not 1 <= options.shards <= MAX_SHARDS:
         print(f"mq-shards import: --shards is 1 to {MAX_SHARDS}", file=sys.stderr)
         return BAD_OPTION
+    target: Path = options.data_dir or options.source / DATA_DIR
     try:
-        return _import(options.system, options.source, options.data_dir or options.source / DATA_DIR, options.shards)
+        return _import(options.system, options.source, target, options.shards)
     except (ClientError, StoreError) as error:
         print(f"mq-shards: {error}", file=sys.stderr)
     except OSError as error:
-        print(f"mq-shards: {error.filename or 'the disk'}: {reason(error)}", file=sys.stderr)
+        print(f"mq-shards: {error.filename or target}: {reason(error)}", file=sys.stderr)
     return FAILED
 
 
@@ -88,10 +89,12 @@ def _import(system: str, source: Path, target: Path, shards: int) -> int:
         return _is_there(target)
     if target.exists() and any(target.iterdir()):
         raise ClientError(f"{target} is no data directory, and not empty")
+    if target.is_mount():  # nothing can be renamed to it
+        raise ClientError(f"a disk is mounted at {target}: name a directory in it, such as {target / DATA_DIR}")
     # An import that is interrupted leaves nothing visible: the next one starts over.
     do: Callable[[Path, LogWriter, int], dict[str, int]] = _from_beanstalkd if system == "beanstalkd" else _from_nsqd
-    (beanstalkd if system == "beanstalkd" else nsqd).refuse_if_running(source)
-    with LogWriter(target, shards) as log:
+    left = beanstalkd if system == "beanstalkd" else nsqd
+    with left.locked(source), LogWriter(target, shards) as log:
         counts = do(source, log, shards)
         note = {"from": system, "source": str(source.absolute()), "at_ns": time.time_ns(), **counts}
         log.finish(json.dumps(note).encode() + b"\n")

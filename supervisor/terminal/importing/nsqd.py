@@ -16,6 +16,7 @@ import os
 import struct
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,13 +50,17 @@ def metadata(directory: Path) -> list[dict[str, Any]]:
     raise ClientError(f"{directory} is no data path of an nsqd: it has no {METADATA[0]}")
 
 
-def refuse_if_running(directory: Path) -> None:
-    """Raises ClientError if an nsqd uses the directory."""
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """No nsqd can use the directory meanwhile. Raises ClientError if one does."""
     lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
         raise ClientError(f"an nsqd uses {directory}: stop it first") from None
+    try:
+        yield
     finally:
         os.close(lock)
 
