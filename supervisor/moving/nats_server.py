@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from mq_shards.acceptor.option_kinds import OptionsError, without_secrets
 from mq_shards.acceptor.protocols.nats.nats import Nats
+from mq_shards.supervisor.moving import go_flags
 from mq_shards.supervisor.moving.translation import ANY_ADDRESS, Translation, ignored
 from mq_shards.supervisor.options.listen import WILDCARDS
 
@@ -38,6 +39,7 @@ SWITCHES: Final = (
 COMMANDS: Final = {"help": "h", "version": "v"}
 BY_NAME: Final = {name: names[0] for names in (*NAMES, *SWITCHES) for name in names}
 ARE_SWITCHES: Final = frozenset(names[0] for names in SWITCHES)
+SWITCHED: Final = {name: first in ARE_SWITCHES for name, first in BY_NAME.items()}
 SETTINGS: Final[Mapping[str, str]] = {
     "n": "server-name", "P": "pid-file", "client_advertise": "client-advertise", "ports_file_dir": "ports-file-dir",
     "user": "user", "pass": "password", "auth": "token", "tlscert": "tls-cert-file", "tlskey": "tls-key-file",
@@ -80,6 +82,12 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
     if "sl" in given:
         t.signal = _signal(given["sl"])
         return t
+    if not given.get("c"):
+        if "t" in given:
+            raise OptionsError("nats-server: -t checks the file of -c, and there is none")
+        given.pop("c", None)
+    if " " in given.get("n", ""):
+        raise OptionsError("nats-server: the name of a server has no spaces")
     given = _with_tls(given)
     addresses = _addresses(given)
     if given.get("routes") and ROUTES not in addresses:
@@ -158,7 +166,7 @@ def _addresses(given: Mapping[str, str]) -> dict[str, Address]:
             url = urlsplit(one)
             found[url.scheme] = Address(url.hostname or "", str(url.port or 0), url.query)
     host, port = given.get("a", found[CLIENTS].host), given.get("p", found[CLIENTS].port)
-    found[CLIENTS] = Address(host, "0" if port == "-1" else _port(port, "-p"))
+    found[CLIENTS] = Address(host, _port(port, "-p"))
     if "m" in given:
         found[MONITORING] = Address(host, _port(given["m"], "-m"))
     if "ms" in given:
@@ -184,30 +192,22 @@ def _cluster_address(text: str) -> Address:
 
 
 def _port(text: str, flag: str) -> str:
+    if text == "-1":
+        return "0"  # any port that is free
     if not text.isascii() or not text.isdigit() or int(text) > 65535:
         raise OptionsError(f'nats-server: {flag} "{text}" is not a port')
     return text
 
 
 def _flags(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Reads flags as Go does; yields the first name of each, and its value."""
-    rest = list(arguments)
-    while rest:
-        word = rest.pop(0)
-        if word in COMMANDS:
-            yield COMMANDS[word], "true"
+    """Yields the first name of each flag, and its value."""
+    for given, value in go_flags.read(arguments, "nats-server", SWITCHED):
+        name = BY_NAME[given] if given else COMMANDS.get(value, "")
+        if not name:
+            raise OptionsError(f'nats-server takes no "{value}"')
+        if not given or name not in ARE_SWITCHES:
+            yield name, value
             continue
-        if not word.startswith("-"):
-            raise OptionsError(f'nats-server takes no "{word}"')
-        name, equals, value = word.lstrip("-").partition("=")
-        if name not in BY_NAME:
-            raise OptionsError(f"nats-server has no option {word}")
-        name = BY_NAME[name]
-        if name in ARE_SWITCHES:
-            is_on = not equals or value.lower() in ("true", "1", "t")
-            if is_on or name in HEARD_WHEN_FALSE:
-                yield name, "true" if is_on else "false"
-        elif equals or rest:
-            yield name, value if equals else rest.pop(0)
-        else:
-            raise OptionsError(f"nats-server: -{name} needs a value")
+        is_on = go_flags.boolean(value, f"nats-server: -{given}")
+        if is_on or name in HEARD_WHEN_FALSE:
+            yield name, "true" if is_on else "false"

@@ -11,10 +11,10 @@ from typing import Any, Final
 from mq_shards.acceptor import named_files
 from mq_shards.acceptor.option_kinds import Duration, Flag, Number, OptionsError, TextList
 from mq_shards.acceptor.protocols.nsq.options import INSTEAD, OPTIONS
+from mq_shards.supervisor.moving import go_flags
 from mq_shards.supervisor.moving.translation import ANY_ADDRESS, Translation, port_of
 from mq_shards.supervisor.options.listen import WILDCARDS
 
-# Flags that need no value, as Go has them.
 BOOLEAN: Final = ("tls-required", "verbose", "version", "help", "h", "worker-id")
 ADDRESSES: Final[Mapping[str, tuple[str, str]]] = {
     "tcp-address": ("nsq", "4150"),
@@ -32,6 +32,12 @@ Usage of mq-shards as nsqd: the options of nsqd 1.3, and behind -- those of mq-s
 Messages are kept in mq-shards, in -data-path (by default the working directory).
 """
 KNOWN: Final = frozenset(OPTIONS) | frozenset(INSTEAD)
+# By name, whether a flag needs no value.
+SWITCHES: Final = {name: name in BOOLEAN or isinstance(OPTIONS.get(name), Flag) for name in (*KNOWN, *BOOLEAN)}
+LEVELS: Final = {"debug": "debug", "info": "info", "warn": "warning", "error": "error", "fatal": "error"}
+NUMBERS: Final = (
+    "mem-queue-size", "max-bytes-per-file", "sync-every", "queue-scan-worker-pool-max", "queue-scan-selection-count",
+)  # fmt: skip
 NO_EFFECT: Final = frozenset(INSTEAD) - {"tcp-address", "http-address", "data-path", "config", "log-level", "verbose"}
 
 
@@ -74,14 +80,18 @@ def _translate_one(t: Translation, name: str, values: Sequence[str]) -> None:
         for value in values if several else values[-1:]:
             t.setting(f"nsq.{name}", _decimal(value) if is_number else value)
     elif name == "worker-id":
+        go_flags.boolean(values[-1], "-worker-id")
         t.notes.append("-worker-id has no effect, in nsqd neither: -node-id has")
     elif name == "log-level":
-        level = {"warn": "warning", "fatal": "error"}.get(values[-1].lower(), values[-1].lower())
-        t.option("log-level", level)
+        if values[-1].lower() not in LEVELS:
+            raise OptionsError(f'-log-level: "{values[-1]}" is not one of {", ".join(LEVELS)}')
+        t.option("log-level", LEVELS[values[-1].lower()])
     elif name == "verbose":
-        if values[-1] == "true":
+        if go_flags.boolean(values[-1], "-verbose"):
             t.option("log-level", "debug")
     elif name in NO_EFFECT:
+        if name in NUMBERS and not _decimal(values[-1]).lstrip("-").isdigit():
+            raise OptionsError(f'-{name}: "{values[-1]}" is not a number')
         t.notes.append(f"-{name} has no effect: {INSTEAD[name]}")
     elif name != "config":
         raise OptionsError(f"nsqd has no option -{name}")
@@ -119,20 +129,9 @@ def _listen_encrypted(t: Translation, given: dict[str, list[str]]) -> None:
 
 
 def _flags(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Reads flags as Go does: -name=value, -name value, or both with two dashes."""
-    rest = list(arguments)
-    while rest:
-        word = rest.pop(0)
-        if not word.startswith("-") or word in ("-", "--"):
-            raise OptionsError(f'nsqd takes no "{word}"')
-        name, equals, value = word.lstrip("-").partition("=")
-        is_boolean = name in BOOLEAN or isinstance(OPTIONS.get(name), Flag)
-        if not equals and is_boolean:
-            value = "true"
-        elif not equals:
-            if not rest:
-                raise OptionsError(f"nsqd: -{name} needs a value")
-            value = rest.pop(0)
+    for name, value in go_flags.read(arguments, "nsqd", SWITCHES):
+        if not name:
+            raise OptionsError(f'nsqd takes no "{value}"')
         yield name, value
 
 

@@ -87,7 +87,9 @@ def test_what_has_no_meaning_or_is_left_behind_is_one_line(tmp_path: Path) -> No
      ["beanstalkd", "-b", "/nowhere"], ["nsqd", "-data-path=/nowhere"], ["nsqd", "-tcp-address=a:nothing"],
      ["nsqd", "-nonsense"], ["nsqd", "--tcp-address"], ["nsqd", "what"], ["nats-server", "--cluster", "nats://h:x"],
      ["nsqd", "--config=/nowhere.toml"], ["nats-server", "--what"], ["nats-server", "-p"], ["nats-server", "-p", "x"],
-     ["nats-server", "here"], ["nats-server", "--routes", "nats-route://h:1"]],
+     ["nats-server", "here"], ["nats-server", "--routes", "nats-route://h:1"], ["nats-server", "-t"],
+     ["nats-server", "-D=maybe"], ["nats-server", "---D"], ["nats-server", "-n", "a b"], ["nsqd", "-verbose=maybe"],
+     ["nsqd", "---verbose"], ["nsqd", "-worker-id=5"], ["nsqd", "-mem-queue-size=x"], ["nsqd", "-log-level=warning"]],
 )  # fmt: skip
 def test_what_the_server_would_refuse_is_refused(arguments: list[str]) -> None:
     with pytest.raises(OptionsError):
@@ -111,6 +113,17 @@ def test_nsqds_flags_in_all_of_gos_forms(tmp_path: Path) -> None:
     assert listens(options) == ["nsq://127.0.0.1:5000", "nsq-http://[::1]:5001"]
     assert (nsq["max-rdy-count"], nsq["msg-timeout"], nsq["snappy"], nsq["deflate"]) == (77, 90 * SECOND, False, True)
     assert nsq["lookupd-tcp-address"] == ["a:1", "b:2"] and options.log_level == "warning"
+
+
+def test_switches_in_all_of_gos_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert [options_of("nsqd", f"-verbose{value}").log_level for value in ("", "=T", "=1", "=False", "=0")] == [
+        "debug", "debug", "debug", "info", "info",
+    ]  # fmt: skip
+    assert [options_of("nats-server", f"-D{value}").log_level for value in ("", "=True", "=F")] == [
+        "debug", "debug", "info",
+    ]  # fmt: skip
+    assert listens(options_of("nats-server", "-c", "", "-m", "-1"))[1].startswith("nats-http://0.0.0.0:0")
 
 
 def test_nsqds_addresses_and_numbers_in_all_the_spellings_that_it_takes(tmp_path: Path) -> None:
