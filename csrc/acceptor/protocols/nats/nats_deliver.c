@@ -432,8 +432,21 @@ static const struct subject_name *shadows_named(const struct nats_delivery *d, s
     return subject_groups_named(nats_shadows_groups(d->account), name.at, name.bytes);
 }
 
+/* Delivers to a member outside of this cluster: of this account, or of one that imports the message. */
+static void deliver_outside(struct nats_delivery *d, struct text name, const struct subject_name *there,
+                            const struct subject_name *shadows, struct abroad *abroad, struct nats_candidates all) {
+    struct nats_candidates among = all, importing = {.kinds = all.kinds & NATS_OUTSIDE, .hub = d->hub};
+    among.kinds &= NATS_OUTSIDE;
+    uint64_t own = there != NULL && d->server->leaf_interest > 0 ? others_weight(d->server, there, among) : 0;
+    uint64_t imported = shadows != NULL ? nats_shadows_members(d->server, d->account, shadows, importing) : 0;
+    if (imported > 0 && nats_random(d->server) % (own + imported) >= own)
+        nats_shadows_award(d->server, d->account, shadows, importing);
+    else if (own > 0)
+        choose(d, abroad, pick_among(d->server, there, among), name);
+}
+
 /* Delivers to one member of a group: in this cluster, as far as `all` allows, or else outside of it. Members in accounts
- * that import the message count as members here. */
+ * that import the message count as members of this account. */
 static void deliver_named(struct nats_delivery *d, struct text name, struct abroad *abroad,
                           struct nats_candidates all) {
     struct nats_candidates among = all;
@@ -441,22 +454,23 @@ static void deliver_named(struct nats_delivery *d, struct text name, struct abro
     const struct subject_name *here = subject_groups_named(groups_here(d), name.at, name.bytes), *there = NULL;
     const struct subject_name *shadows = shadows_named(d, name);
     if (abroad->groups > 0) there = subject_groups_named(subjects_groups(d->account->remote), name.at, name.bytes);
+    static const struct nats_candidates clients = {.kinds = NATS_ACCEPTORS};
     uint64_t weight_here = here != NULL ? here->weight : 0;
     uint64_t weight_there = there != NULL ? others_weight(d->server, there, among) : 0,
              sum = weight_here + weight_there;
-    if (shadows != NULL && (sum == 0 || nats_random(d->server) % (sum + shadows->weight) >= sum)) {
-        nats_shadows_award(d->server, shadows);
+    uint64_t imported = shadows != NULL ? nats_shadows_members(d->server, d->account, shadows, clients) : 0;
+    if (imported > 0 && nats_random(d->server) % (sum + imported) >= sum) {
+        nats_shadows_award(d->server, d->account, shadows, clients);
         return;
     }
     bool is_here = weight_here > 0 && (weight_there == 0 || nats_random(d->server) % sum < weight_here);
     if (is_here && deliver_to_member(d, here->found, weight_here)) return;
-    if (weight_there == 0 && shadows != NULL) {
-        nats_shadows_award(d->server, shadows);
-        return;
-    }
-    if (weight_there == 0) among.kinds = all.kinds & NATS_OUTSIDE;
-    bool may_be = weight_there > 0 || (there != NULL && d->server->leaf_interest > 0);
-    if (may_be) choose(d, abroad, pick_among(d->server, there, among), name);
+    if (weight_there > 0)
+        choose(d, abroad, pick_among(d->server, there, among), name);
+    else if (imported > 0)
+        nats_shadows_award(d->server, d->account, shadows, clients);
+    else
+        deliver_outside(d, name, there, shadows, abroad, all);
 }
 
 static bool is_keepers_name(const struct nats_server *server, struct text name) {
@@ -478,8 +492,7 @@ static void gather_named(struct nats_delivery *d, struct subject_pattern *const 
 struct named {
     const struct text *names;
     size_t count;
-    bool all;           /* all that match, and not these */
-    bool and_importing; /* and those of importing accounts alone, of which the sender is not told */
+    bool all; /* all that match, and not these */
 };
 
 /* The groups of a table that are gathered, but not in the others. Returns how many names there are then. */
@@ -497,10 +510,9 @@ static size_t add_names(const struct nats_delivery *d, struct subject_pattern *c
     return count;
 }
 
-/* Names all groups that match: of clients here, of others, and of importing accounts; or only those that just
- * importing accounts have. */
+/* Names all groups that match: of clients here, of others, and of importing accounts. */
 static struct named name_all(struct nats_delivery *d, struct subject_pattern *const *patterns, size_t matching,
-                             const struct abroad *abroad, bool only_importing) {
+                             const struct abroad *abroad) {
     size_t most = subject_groups_gather(groups_here(d), patterns, matching);
     const struct subject_groups *here = groups_here(d), *there = NULL;
     if (abroad->groups > 0) {
@@ -511,18 +523,10 @@ static struct named name_all(struct nats_delivery *d, struct subject_pattern *co
         most += subject_groups_gather(nats_shadows_groups(d->account), d->shadows, d->shadow_count);
     struct text *names = nats_shadows_names(d->server, most);
     if (names == NULL) return (struct named){0};
-    size_t count = only_importing ? 0 : add_names(d, patterns, matching, NULL, NULL, names, 0);
-    if (there != NULL && !only_importing)
-        count = add_names(d, abroad->patterns, abroad->count, here, NULL, names, count);
+    size_t count = add_names(d, patterns, matching, NULL, NULL, names, 0);
+    if (there != NULL) count = add_names(d, abroad->patterns, abroad->count, here, NULL, names, count);
     return (struct named){.names = names,
                           .count = add_names(d, d->shadows, d->shadow_count, here, there, names, count)};
-}
-
-/* Whether only importing accounts have members of that group. */
-static bool is_importing(const struct nats_delivery *d, struct text name, const struct abroad *abroad) {
-    const struct subject_groups *there = abroad->groups > 0 ? subjects_groups(d->account->remote) : NULL;
-    return subject_groups_named(groups_here(d), name.at, name.bytes) == NULL &&
-           (there == NULL || subject_groups_named(there, name.at, name.bytes) == NULL);
 }
 
 static bool is_keepers_of(const struct nats_delivery *d, struct text name) {
@@ -544,17 +548,12 @@ static bool deliver_to(struct nats_delivery *d, struct abroad *abroad, struct na
     if (matching > 0) nats_begin(d);
     d->server->delivering = true;
     for (size_t i = 0; i < matching; i++) deliver_alone(d, patterns[i]);
-    if (groups.and_importing) {
-        const struct named importing = name_all(d, patterns, matching, abroad, true);
-        for (size_t i = 0; i < importing.count; i++) deliver_named(d, importing.names[i], abroad, all);
-    }
     if (groups.all)
-        groups = name_all(d, patterns, matching, abroad, false);
+        groups = name_all(d, patterns, matching, abroad);
     else if (groups.count > 0)
         gather_named(d, patterns, matching, groups.names, groups.count, abroad);
     for (size_t i = 0; i < groups.count; i++)
-        if (!is_keepers_of(d, groups.names[i]) && !(groups.and_importing && is_importing(d, groups.names[i], abroad)))
-            deliver_named(d, groups.names[i], abroad, all);
+        if (!is_keepers_of(d, groups.names[i])) deliver_named(d, groups.names[i], abroad, all);
     d->message = message;
     pass_on(d, abroad);
     return d->delivered > 0 || abroad->alone.count > 0 || abroad->any;
@@ -564,6 +563,7 @@ static bool deliver_looking(struct nats_delivery *d, uint32_t number, struct con
     struct abroad abroad;
     begin_abroad(d->server, &abroad, number, 0);
     struct nats_candidates all = {.kinds = NATS_ANY_KIND, .hub = d->message->hub};
+    d->hub = d->message->hub;
     bool any = deliver_to(d, &abroad, all, (struct named){.all = true});
     hold_pong(d, &abroad, asker);
     nats_made(d);
@@ -608,10 +608,8 @@ void nats_deliver_from_route(struct acceptor *a, struct nats_server *server, uin
     d.kept = kept;
     look_at_shadows(&d);
     begin_abroad(server, &abroad, number, PASSED_FROM_ROUTE);
-    /* A leaf node or hub is told of an import as a whole. */
-    bool and_importing = d.shadow_count > 0 && nats_is_leaf(from);
-    struct named named = {.names = groups, .count = count, .and_importing = and_importing};
-    deliver_to(&d, &abroad, audience_of(from, message), named);
+    d.hub = nats_is_hub(from) ? message->origin : 0;
+    deliver_to(&d, &abroad, audience_of(from, message), (struct named){.names = groups, .count = count});
     if (server->latencies != NULL && d.delivered > 0) nats_half_begin(a, server, number, message->reply);
     nats_made(&d);
     *answers = d.answers;

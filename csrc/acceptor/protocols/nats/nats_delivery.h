@@ -38,6 +38,7 @@ struct nats_delivery {
     struct nats_account *account;
     struct subject_pattern *const *shadows; /* those that match, if importing accounts have groups that want it; */
     size_t shadow_count;                    /* 0: they have none, or the message is not imported */
+    uint32_t hub; /* no import takes it to hubs that may be of this one's cluster; 0: no hub */
 };
 
 static inline struct nats_subscription *nats_subscription_of(struct subject_entry *entry) {
@@ -58,6 +59,7 @@ static inline struct nats_delivery nats_delivery_of(struct acceptor *a, struct n
     d.most = SIZE_MAX;
     d.account = account;
     d.shadow_count = 0;
+    d.hub = 0;
     return d;
 }
 

@@ -51,12 +51,12 @@ static uint64_t weight_kept(const struct nats_server *server, uint32_t account, 
     return account == NATS_GLOBAL_ACCOUNT ? weight_bound(&server->bound, subject, queue) : 0;
 }
 
-/* Imported and mapped subjects count as wanted for leaf nodes and hubs, which send only what is wanted. */
+/* Subjects that are services of other accounts, or mapped, count as wanted for leaf nodes and hubs, which send only what
+ * is wanted. */
 static uint64_t weight_shared(const struct nats_account *account, struct text subject, struct text queue) {
-    const struct subjects *imports = nats_shares_imports(account->shares);
     const struct subjects *mappings = nats_shares_mappings(account->shares);
     if (queue.bytes > 0) return 0;
-    return (imports != NULL && subjects_find(imports, subject.at, subject.bytes) != NULL) ||
+    return nats_shares_have_service(account->shares, subject) ||
            (mappings != NULL && subjects_find(mappings, subject.at, subject.bytes) != NULL);
 }
 
@@ -135,17 +135,22 @@ static struct weights weigh_others(struct nats_server *server, const struct nats
     return w;
 }
 
-uint64_t nats_weight_near(struct nats_server *server, uint32_t number, struct text subject, struct text queue,
-                          const struct nats_remote *except) {
-    const struct nats_account *account = &server->accounts[number];
-    return weight_here(account, subject, queue) + nats_weight_beside(server, number, subject, queue, except);
+uint64_t nats_weight_wanting(const struct nats_server *server, uint32_t number, struct text subject, struct text queue,
+                             struct nats_wanting by, const struct nats_remote *except) {
+    uint64_t weight = nats_weight_beside(server, number, subject, queue, by, except);
+    return by.kind == NATS_ACCEPTORS ? weight + weight_here(&server->accounts[number], subject, queue) : weight;
 }
 
-uint64_t nats_weight_beside(struct nats_server *server, uint32_t number, struct text subject, struct text queue,
-                            const struct nats_remote *except) {
-    if (server->accounts[number].remote == NULL) return 0;
-    struct weights w = weigh_others(server, &server->accounts[number], subject, queue, except);
-    return w.acceptors + w.leaves;
+uint64_t nats_weight_beside(const struct nats_server *server, uint32_t number, struct text subject, struct text queue,
+                            struct nats_wanting by, const struct nats_remote *except) {
+    struct subject_entries *entries = subjects_entries(server->accounts[number].remote, subject, queue);
+    uint64_t weight = 0;
+    for (uint32_t i = 0; entries != NULL && i < entries->count; i++) {
+        const struct nats_remote *r = (const struct nats_remote *)(const void *)subject_entries_items(entries)[i];
+        if (r == except || nats_has_left(server, r) || nats_kind_of(r) != by.kind) continue;
+        if (by.origin == 0 || r->origin == by.origin) weight += r->entry.weight;
+    }
+    return weight;
 }
 
 /* --- telling ------------------------------------------------------------------------------------------------------ */
@@ -156,12 +161,12 @@ struct interest_change {
     struct nats_server *server;
     uint32_t account;
     struct text subject, queue;
-    uint64_t weight;  /* the new weight of the one whose interest has changed */
-    uint64_t here;    /* of clients and bindings here, unless theirs has changed */
-    uint64_t shadows; /* of accounts that import its streams, for servers; 0 if theirs has changed */
-    uint32_t by;      /* whose has changed: enum nats_kind; 0: of this acceptor */
-    uint32_t origin;  /* cluster of that leaf node or hub, here or elsewhere; 0: none */
-    struct weights w; /* of all others */
+    uint64_t weight;                     /* the new weight of the one whose interest has changed */
+    uint64_t here;                       /* of clients and bindings here, unless theirs has changed */
+    struct nats_shadows_weights shadows; /* of accounts that import its streams; 0 if theirs has changed */
+    uint32_t by;                         /* whose has changed: enum nats_kind; 0: of this acceptor */
+    uint32_t origin;                     /* cluster of that leaf node or hub, here or elsewhere; 0: none */
+    struct weights w;                    /* of all others */
 };
 
 /* Tells one connection. A pattern that others want too was told before. But while the initial telling is under way it
@@ -183,7 +188,7 @@ static void tell_server(const struct interest_change *k, struct connection *c) {
         return;
     }
     bool are_apart = (route_of(c)->flags & ROUTE_ORIGINS) != 0;
-    tell_one(k, c, 0, k->here + k->shadows + k->w.acceptors + (are_apart ? k->w.nameless : k->w.leaves));
+    tell_one(k, c, 0, k->here + k->shadows.near + k->w.acceptors + (are_apart ? k->w.nameless : k->w.leaves));
 }
 
 static bool is_by_others(const struct interest_change *k) {
@@ -197,13 +202,14 @@ static void tell_servers(const struct interest_change *k) {
     }
 }
 
-static void tell_leaves(const struct interest_change *k) {
+/* `kinds`: leaf nodes, hubs, or both. */
+static void tell_leaves(const struct interest_change *k, uint32_t kinds) {
     const struct nats_server *server = k->server;
-    uint64_t for_hubs = k->here + k->w.acceptors + k->w.leaves;
+    uint64_t for_hubs = k->here + k->shadows.near + k->w.acceptors + k->w.leaves;
     if (server->leaf_count > 0) for_hubs += weight_shared(&server->accounts[k->account], k->subject, k->queue);
-    uint64_t all = for_hubs + k->w.servers + k->w.hubs;
+    uint64_t all = for_hubs + k->shadows.hubs + k->w.servers + k->w.hubs;
     /* Hubs are always told loop subjects: a loop may lead through a hub, or a server that has one. */
-    bool is_for_hubs = !is_by_others(k) || nats_is_loop(k->subject);
+    bool is_for_hubs = (kinds & NATS_HUB_SERVERS) != 0 && (!is_by_others(k) || nats_is_loop(k->subject));
     for (uint32_t n = NATS_ROUTES; server->leaf_count > 0 && n < NATS_LINKS; n++) {
         const struct nats_route_link *link = &server->links[n];
         if (link->connection == NULL || !carries(server, link->connection, k->account)) continue;
@@ -212,6 +218,7 @@ static void tell_leaves(const struct interest_change *k) {
             if (is_for_hubs) tell_one(k, link->connection, 0, for_hubs);
             continue;
         }
+        if ((kinds & NATS_LEAF_NODES) == 0) continue;
         bool has = server->origin_stamps[link->origin] == server->origin_stamp;
         tell_one(k, link->connection, 0, all - (has ? server->origin_weights[link->origin] : 0));
     }
@@ -220,10 +227,10 @@ static void tell_leaves(const struct interest_change *k) {
 /* Tells servers and leaf nodes. It counts towards the turn like messages, as there may be very many leaf nodes. */
 static void tell_both(struct interest_change *k, const struct nats_remote *except) {
     k->a->handed += k->server->route_count;
-    k->shadows = nats_shadows_weight(k->server->accounts[k->account].shadows, k->subject, k->queue);
+    k->shadows = nats_shadows_weigh(k->server->accounts[k->account].shadows, k->subject, k->queue);
     k->w = weigh_others(k->server, &k->server->accounts[k->account], k->subject, k->queue, except);
     tell_servers(k);
-    tell_leaves(k);
+    tell_leaves(k, NATS_LEAF_NODES | NATS_HUB_SERVERS);
 }
 
 void nats_tell_routes(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject,
@@ -234,14 +241,25 @@ void nats_tell_routes(struct acceptor *a, struct nats_server *server, uint32_t a
     tell_both(&k, NULL);
 }
 
-void nats_tell_servers(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject,
-                       struct text queue, uint64_t weight) {
+static bool has_changed(struct text queue, uint64_t before, uint64_t now) {
+    return queue.bytes == 0 ? (before > 0) != (now > 0) : before != now;
+}
+
+void nats_tell_shadows(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject,
+                       struct text queue, struct nats_shadows_weights before) {
+    struct nats_shadows_weights now = nats_shadows_weigh(server->accounts[account].shadows, subject, queue);
     struct interest_change k = {.a = a, .server = server, .account = account, .subject = subject, .queue = queue};
+    bool is_near = has_changed(queue, before.near, now.near);
+    bool is_any = has_changed(queue, before.near + before.hubs, now.near + now.hubs);
+    if (server->route_count == 0 || (!is_near && !is_any)) return;
     a->handed += server->route_count;
-    k.weight = weight;
     k.here = weight_here(&server->accounts[account], subject, queue) + weight_kept(server, account, subject, queue);
     k.w = weigh_others(server, &server->accounts[account], subject, queue, NULL);
-    tell_servers(&k);
+    k.weight = now.near;
+    if (is_near) tell_servers(&k);
+    if (is_near) tell_leaves(&k, NATS_HUB_SERVERS);
+    k.weight += now.hubs;
+    if (is_any) tell_leaves(&k, NATS_LEAF_NODES);
 }
 
 void nats_tell_routes_of(struct acceptor *a, struct nats_server *server, const struct nats_remote *r, uint32_t weight) {
@@ -372,7 +390,8 @@ static void tell(struct nats_telling *t, struct text subject, struct text queue)
     uint64_t here = weight_here(account, subject, queue);
     uint64_t there = weight_there(t->server, account, subject, queue, t->c);
     uint64_t kept = weight_kept(t->server, t->account, subject, queue);
-    uint64_t shadows = is_to_leaf(t->c) ? 0 : nats_shadows_weight(account->shadows, subject, queue);
+    struct nats_shadows_weights wanted = nats_shadows_weigh(account->shadows, subject, queue);
+    uint64_t shadows = wanted.near + (is_to_leaf(t->c) && !is_to_hub(t->c) ? wanted.hubs : 0);
     if (t->what != OF_CLIENTS_HERE && here > 0) return;
     if (t->what >= OF_SHADOWS && there > 0) return;
     if (t->what >= OF_BINDINGS && shadows > 0) return;
@@ -409,7 +428,7 @@ static struct subjects *subjects_told(const struct nats_telling *t) {
     case OF_CLIENTS_HERE: return account->subjects;
     case OF_OTHERS:
         return t->a->mesh_there != 0 || t->server->leaf_interest > 0 || is_to_leaf(t->c) ? account->remote : NULL;
-    case OF_SHADOWS: return is_to_leaf(t->c) || account->shadows == NULL ? NULL : account->shadows->subjects;
+    case OF_SHADOWS: return account->shadows != NULL ? account->shadows->subjects : NULL;
     case OF_BINDINGS: return t->account == NATS_GLOBAL_ACCOUNT ? t->server->bound.subjects : NULL;
     case OF_IMPORTS: return is_to_leaf(t->c) ? nats_shares_imports(account->shares) : NULL;
     case OF_MAPPINGS: return is_to_leaf(t->c) ? nats_shares_mappings(account->shares) : NULL;

@@ -2,6 +2,7 @@
 #ifndef MQ_NATS_ROUTE_INTEREST_H
 #define MQ_NATS_ROUTE_INTEREST_H
 
+#include "acceptor/protocols/nats/nats_shadows_state.h"
 #include "acceptor/protocols/nats/nats_state.h"
 
 struct nats_permissions;
@@ -13,15 +14,15 @@ void nats_tell_routes(struct acceptor *a, struct nats_server *server, uint32_t a
 /* ... or those of another acceptor. */
 void nats_tell_routes_of(struct acceptor *a, struct nats_server *server, const struct nats_remote *remote,
                          uint32_t weight);
-/* Tells servers of the cluster, and no leaf node, that importing accounts want a subject of this one so often. */
-void nats_tell_servers(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject,
-                       struct text queue, uint64_t weight);
-/* How often a pattern is wanted by clients of all acceptors and by leaf nodes, without `except` (NULL: all of them), ... */
-uint64_t nats_weight_near(struct nats_server *server, uint32_t account, struct text subject, struct text queue,
-                          const struct nats_remote *except);
+/* Tells what importing accounts want of a subject of this one now, if that differs from before. */
+void nats_tell_shadows(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject,
+                       struct text queue, struct nats_shadows_weights before);
+/* How often a pattern is wanted by these, without `except` (NULL: all of them), ... */
+uint64_t nats_weight_wanting(const struct nats_server *server, uint32_t account, struct text subject, struct text queue,
+                             struct nats_wanting by, const struct nats_remote *except);
 /* ... and without clients of this acceptor. */
-uint64_t nats_weight_beside(struct nats_server *server, uint32_t account, struct text subject, struct text queue,
-                            const struct nats_remote *except);
+uint64_t nats_weight_beside(const struct nats_server *server, uint32_t account, struct text subject, struct text queue,
+                            struct nats_wanting by, const struct nats_remote *except);
 /* Tells a newly connected server all that is wanted here: a piece at once, more in later turns as its output leaves. */
 void nats_tell_route(struct acceptor *a, struct nats_server *server, struct connection *c);
 /* The same for one account. */

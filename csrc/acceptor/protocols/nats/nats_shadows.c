@@ -2,19 +2,11 @@
 
 #include <stdlib.h>
 
+#include "acceptor/protocols/nats/nats_origins.h"
 #include "acceptor/protocols/nats/nats_random.h"
 #include "acceptor/protocols/nats/nats_remote.h"
 #include "acceptor/protocols/nats/nats_route_interest.h"
 #include "acceptor/protocols/nats/nats_transform.h"
-
-/* One pattern of an importing account. Its weight is how often that is wanted there. */
-struct nats_shadow {
-    struct subject_entry entry; /* first */
-    struct nats_shadow *next, *previous;
-    const struct nats_share *share;
-    size_t bytes;
-    char wanted[]; /* the pattern in the importing account */
-};
 
 struct award {
     const struct nats_share *share; /* NULL: it was taken */
@@ -46,28 +38,32 @@ bool nats_shadows_open(struct nats_server *server) {
 
 /* --- making ------------------------------------------------------------------------------------------------------- */
 
-static struct nats_shadow *shadow_of(struct subject_entry *entry) {
-    return (struct nats_shadow *)(void *)entry;
+static bool is_outside(struct nats_wanting by) {
+    return (by.kind & NATS_OUTSIDE) != 0;
 }
 
 static struct nats_shadow *find(const struct nats_shadows *shadows, const struct nats_share *share, struct text subject,
-                                struct text queue, struct text wanted) {
+                                struct text queue, struct text wanted, struct nats_wanting by) {
     struct subject_entries *entries = subjects_entries(shadows->subjects, subject, queue);
     for (uint32_t i = 0; entries != NULL && i < entries->count; i++) {
-        struct nats_shadow *s = shadow_of(subject_entries_items(entries)[i]);
-        if (s->share == share && s->bytes == wanted.bytes && memcmp(s->wanted, wanted.at, s->bytes) == 0) return s;
+        struct nats_shadow *s = nats_shadow_of(subject_entries_items(entries)[i]);
+        if (s->share != share || s->by.kind != by.kind || s->by.origin != by.origin) continue;
+        if (s->bytes == wanted.bytes && memcmp(s->wanted, wanted.at, s->bytes) == 0) return s;
     }
     return NULL;
 }
 
 static void add(struct nats_server *server, struct nats_shadows *shadows, const struct nats_share *share,
-                struct text subject, struct text queue, struct text wanted, uint32_t weight) {
+                struct text subject, struct text queue, struct text wanted, struct nats_wanting by, uint32_t weight) {
     struct nats_shadow *s = calloc(1, sizeof *s + wanted.bytes);
     bool first;
     if (shadows->subjects == NULL) shadows->subjects = subjects_new(server->key);
     if (s == NULL || shadows->subjects == NULL) abort();
     s->entry.weight = weight;
     s->share = share;
+    s->by = by;
+    shadows->outside += is_outside(by);
+    nats_origin_keep(&server->origins, by.origin);
     s->bytes = wanted.bytes;
     memcpy(s->wanted, wanted.at, wanted.bytes);
     if (!subjects_add(shadows->subjects, &s->entry, subject.at, subject.bytes, queue.at, queue.bytes, &first)) abort();
@@ -76,7 +72,9 @@ static void add(struct nats_server *server, struct nats_shadows *shadows, const 
     shadows->first = s;
 }
 
-static void remove_shadow(struct nats_shadows *shadows, struct nats_shadow *s) {
+static void remove_shadow(struct nats_server *server, struct nats_shadows *shadows, struct nats_shadow *s) {
+    shadows->outside -= is_outside(s->by);
+    nats_origin_drop(&server->origins, s->by.origin);
     subjects_remove(shadows->subjects, &s->entry);
     *(s->previous != NULL ? &s->previous->next : &shadows->first) = s->next;
     if (s->next != NULL) s->next->previous = s->previous;
@@ -91,7 +89,7 @@ static void unlink_stream(struct nats_server *server, const struct nats_stream *
 
 void nats_shadows_free(struct nats_server *server, struct nats_shadows *shadows) {
     if (shadows == NULL) return;
-    while (shadows->first != NULL) remove_shadow(shadows, shadows->first);
+    while (shadows->first != NULL) remove_shadow(server, shadows, shadows->first);
     for (struct nats_stream *s = shadows->streams, *next; s != NULL; s = next) {
         next = s->next;
         unlink_stream(server, s);
@@ -120,17 +118,17 @@ static struct text pattern_of(const struct nats_server *server, const struct nat
 
 /* Sets how often the importer of a stream wants a pattern; false if it has not changed. */
 static bool set(struct nats_server *server, const struct nats_stream *stream, struct text subject, struct text wanted,
-                struct text queue, uint64_t weight) {
+                struct text queue, struct nats_wanting by, uint64_t weight) {
     struct nats_shadows *shadows = server->accounts[stream->exporter].shadows;
-    struct nats_shadow *s = find(shadows, stream->share, subject, queue, wanted);
+    struct nats_shadow *s = find(shadows, stream->share, subject, queue, wanted, by);
     uint32_t now = weight < UINT32_MAX ? (uint32_t)weight : UINT32_MAX;
     if (s != NULL ? s->entry.weight == now : now == 0) return false;
     if (s == NULL)
-        add(server, shadows, stream->share, subject, queue, wanted, now);
+        add(server, shadows, stream->share, subject, queue, wanted, by, now);
     else if (now > 0)
         subjects_weigh(&s->entry, now);
     else
-        remove_shadow(shadows, s);
+        remove_shadow(server, shadows, s);
     return true;
 }
 
@@ -139,22 +137,16 @@ static bool is_answers(struct text subject) {
     return subject.bytes > 4 && memcmp(subject.at, "_R_.", 4) == 0;
 }
 
-static void tell(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject,
-                 struct text queue, uint64_t before, uint64_t now) {
-    if (server->route_count == 0 || (queue.bytes == 0 ? (before > 0) == (now > 0) : before == now)) return;
-    nats_tell_servers(a, server, account, subject, queue, now);
-}
-
 void nats_shadows_look(struct acceptor *a, struct nats_server *server, uint32_t account, struct text wanted,
-                       struct text queue, uint64_t weight) {
+                       struct text queue, struct nats_wanting by, uint64_t weight) {
     const struct nats_stream *stream = is_answers(wanted) ? NULL : server->accounts[account].importing;
     for (; stream != NULL; stream = stream->next_importing) {
         const struct nats_shadows *shadows = server->accounts[stream->exporter].shadows;
         const struct text subject = pattern_of(server, stream, wanted);
         if (subject.bytes == 0) continue;
-        uint64_t before = nats_shadows_weight(shadows, subject, queue);
-        if (set(server, stream, subject, wanted, queue, weight))
-            tell(a, server, stream->exporter, subject, queue, before, nats_shadows_weight(shadows, subject, queue));
+        struct nats_shadows_weights before = nats_shadows_weigh(shadows, subject, queue);
+        if (set(server, stream, subject, wanted, queue, by, weight))
+            nats_tell_shadows(a, server, stream->exporter, subject, queue, before);
     }
 }
 
@@ -166,12 +158,22 @@ static struct text queue_of(const struct subject_group *g) {
     return g != NULL ? (struct text){(const uint8_t *)g->name->text, g->name->bytes} : (struct text){0};
 }
 
+/* A server imports for itself what it wants. */
+static bool is_wanting(const struct nats_remote *r) {
+    return (nats_kind_of(r) & (NATS_ACCEPTORS | NATS_LEAF_NODES | NATS_HUB_SERVERS)) != 0;
+}
+
+static struct nats_wanting wanting_of(const struct nats_remote *r) {
+    const uint32_t kind = nats_kind_of(r);
+    return (struct nats_wanting){.kind = kind, .origin = kind == NATS_HUB_SERVERS ? r->origin : 0};
+}
+
 void nats_shadows_hear(struct acceptor *a, struct nats_server *server, const struct nats_remote *r, uint32_t weight) {
     struct text subject = text_of(r->entry.pattern), queue = queue_of(r->entry.group);
-    bool is_near = (nats_kind_of(r) & (NATS_ACCEPTORS | NATS_LEAF_NODES)) != 0;
-    if (server->accounts[r->account].importing == NULL || !is_near) return;
-    nats_shadows_look(a, server, r->account, subject, queue,
-                      nats_weight_near(server, r->account, subject, queue, r) + weight);
+    if (server->accounts[r->account].importing == NULL || !is_wanting(r)) return;
+    struct nats_wanting by = wanting_of(r);
+    uint64_t others = nats_weight_wanting(server, r->account, subject, queue, by, r);
+    nats_shadows_look(a, server, r->account, subject, queue, by, others + weight);
 }
 
 /* --- making anew -------------------------------------------------------------------------------------------------- */
@@ -184,8 +186,19 @@ struct making {
 static void make_one(const struct making *m, struct text wanted, struct text queue) {
     const struct text subject = is_answers(wanted) ? (struct text){0} : pattern_of(m->server, m->stream, wanted);
     if (subject.bytes == 0) return;
-    uint64_t weight = nats_weight_near(m->server, m->stream->importer, wanted, queue, NULL);
-    set(m->server, m->stream, subject, wanted, queue, weight);
+    const struct nats_account *importer = &m->server->accounts[m->stream->importer];
+    struct nats_wanting by = {.kind = NATS_ACCEPTORS};
+    set(m->server, m->stream, subject, wanted, queue, by,
+        nats_weight_wanting(m->server, m->stream->importer, wanted, queue, by, NULL));
+    if (importer->remote == NULL || m->server->leaf_interest == 0) return;
+    struct subject_entries *others = subjects_entries(importer->remote, wanted, queue);
+    for (uint32_t i = 0; others != NULL && i < others->count; i++) {
+        const struct nats_remote *r = (const struct nats_remote *)(const void *)subject_entries_items(others)[i];
+        if (!is_wanting(r)) continue;
+        by = wanting_of(r);
+        set(m->server, m->stream, subject, wanted, queue, by,
+            nats_weight_wanting(m->server, m->stream->importer, wanted, queue, by, NULL));
+    }
 }
 
 static void make_of(void *context, struct subject_pattern *p) {
@@ -209,8 +222,9 @@ struct comparing {
 };
 
 static void compare(const struct comparing *c, struct text subject, struct text queue) {
-    uint64_t before = nats_shadows_weight(c->before, subject, queue), now = nats_shadows_weight(c->now, subject, queue);
-    if (!c->gone || now == 0) tell(c->a, c->server, c->account, subject, queue, before, now);
+    struct nats_shadows_weights now = nats_shadows_weigh(c->now, subject, queue);
+    if (c->gone && now.near + now.hubs > 0) return;
+    nats_tell_shadows(c->a, c->server, c->account, subject, queue, nats_shadows_weigh(c->before, subject, queue));
 }
 
 static void compare_of(void *context, struct subject_pattern *p) {
@@ -255,13 +269,48 @@ static bool make_room(void **items, size_t *room, size_t wanted, size_t each) {
     return true;
 }
 
-void nats_shadows_award(struct nats_server *server, const struct subject_name *name) {
+static bool may_be_awarded(const struct nats_server *server, struct subject_entry *entry,
+                           struct nats_candidates among) {
+    const struct nats_wanting by = nats_shadow_of(entry)->by;
+    if ((by.kind & among.kinds) == 0) return false;
+    return by.origin == 0 || among.hub == 0 || nats_origins_differ(&server->origins, by.origin, among.hub);
+}
+
+/* The entry that holds the `nth` unit of what `among` may have of a name's weight; NULL and the whole weight in *nth if
+ * there are not so many. */
+static struct subject_entry *count_members(const struct nats_server *server, const struct subject_name *name,
+                                           struct nats_candidates among, uint64_t *nth) {
+    uint64_t passed = 0;
+    for (struct subject_group *g = name->found; g != NULL; g = g->same) {
+        for (uint32_t i = 0; i < g->entries.count; i++) {
+            struct subject_entry *entry = subject_entries_items(&g->entries)[i];
+            if (!may_be_awarded(server, entry, among)) continue;
+            passed += entry->weight;
+            if (passed > *nth) return entry;
+        }
+    }
+    *nth = passed;
+    return NULL;
+}
+
+uint64_t nats_shadows_members(const struct nats_server *server, const struct nats_account *account,
+                              const struct subject_name *name, struct nats_candidates among) {
+    if (account->shadows->outside == 0) return (among.kinds & NATS_ACCEPTORS) != 0 ? name->weight : 0;
+    uint64_t count = UINT64_MAX;
+    (void)count_members(server, name, among, &count);
+    return count;
+}
+
+void nats_shadows_award(struct nats_server *server, const struct nats_account *account, const struct subject_name *name,
+                        struct nats_candidates among) {
     struct nats_awards *w = server->awards;
-    struct subject_entry *chosen = subject_name_pick(name, nats_random(server) % name->weight);
+    uint64_t nth = nats_random(server) % nats_shadows_members(server, account, name, among);
+    struct subject_entry *chosen =
+        account->shadows->outside == 0 ? subject_name_pick(name, nth) : count_members(server, name, among, &nth);
     if (!make_room((void **)&w->items, &w->room, w->count + 1, sizeof *w->items)) return;
     if (!make_room((void **)&w->texts, &w->texts_room, w->texts_bytes + name->bytes, 1)) return;
     memcpy(w->texts + w->texts_bytes, name->text, name->bytes);
-    w->items[w->count++] = (struct award){shadow_of(chosen)->share, w->texts_bytes, name->bytes};
+    w->items[w->count++] = (struct award){nats_shadow_of(chosen)->share, w->texts_bytes, name->bytes};
     w->texts_bytes += name->bytes;
 }
 

@@ -1,14 +1,15 @@
 /* Shadows: what accounts that import an account's streams want of it, each pattern of theirs as the pattern of this
- * account that it comes from. Servers of the cluster are told of shadows as of what clients of this account want, since
- * a message of a stream crosses a route once, in the account that exports it, and is imported by each server for its
- * own clients and leaf nodes. And a queue group is one, whichever of these accounts its members are in: for a message
- * of this account a member is chosen among all of them, and if it is one of an importing account, the group is awarded
- * to the import.
+ * account that it comes from. Servers of the cluster, leaf nodes and hubs are told of shadows as of what clients of this
+ * account want, since a message of a stream crosses a connection in the account that exports it, and is imported by each
+ * server for its own clients and leaf nodes. Only leaf nodes are told what hubs want in importing accounts. And a queue
+ * group is one, whichever of these accounts its members are in: for a message of this account a member is chosen among
+ * all of them, and if it is one of an importing account, the group is awarded to the import.
  */
 #ifndef MQ_NATS_SHADOWS_H
 #define MQ_NATS_SHADOWS_H
 
 #include "acceptor/protocols/nats/nats_account_state.h"
+#include "acceptor/protocols/nats/nats_route_state.h"
 #include "acceptor/protocols/nats/nats_shadows_state.h"
 
 struct nats_share;
@@ -19,11 +20,10 @@ struct subject_pattern;
 /* Must be called before there are shares; false when memory is short. */
 bool nats_shadows_open(struct nats_server *server);
 void nats_shadows_close(struct nats_server *server);
-/* An account's subject is wanted `weight` times from now on, by clients and leaf nodes here; 0: not any more. Makes its
- * shadows in the accounts whose streams it imports, and tells servers. Aborts when memory is short, as messages would
- * be missed. */
+/* An account's subject is wanted `weight` times from now on by these; 0: not any more. Makes its shadows in the accounts
+ * whose streams it imports, and tells servers. Aborts when memory is short, as messages would be missed. */
 void nats_shadows_look(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject,
-                       struct text queue, uint64_t weight);
+                       struct text queue, struct nats_wanting by, uint64_t weight);
 /* The same when one of the others wants it so often. */
 void nats_shadows_hear(struct acceptor *a, struct nats_server *server, const struct nats_remote *r, uint32_t weight);
 /* Makes the shadows of a stream. Nobody is told. */
@@ -38,8 +38,12 @@ void nats_shadows_free(struct nats_server *server, struct nats_shadows *shadows)
 struct subject_groups *nats_shadows_groups(const struct nats_account *account);
 size_t nats_shadows_match(struct nats_server *server, const struct nats_account *account, struct text subject,
                           struct subject_pattern *const **patterns);
-/* Awards the group to a random one of the imports that have members of it, in proportion. `name`: as gathered. */
-void nats_shadows_award(struct nats_server *server, const struct subject_name *name);
+/* How many members of a group `among` have in importing accounts. `name`: as gathered. */
+uint64_t nats_shadows_members(const struct nats_server *server, const struct nats_account *account,
+                              const struct subject_name *name, struct nats_candidates among);
+/* Awards the group to a random one of the imports for which these have members, in proportion; there must be some. */
+void nats_shadows_award(struct nats_server *server, const struct nats_account *account, const struct subject_name *name,
+                        struct nats_candidates among);
 /* Takes the groups that were awarded to an import. Returns how many; the names hold until the next call. */
 size_t nats_shadows_awarded(struct nats_server *server, const struct nats_share *share, const struct text **names);
 /* Room for so many names of groups; NULL when memory is short. */

@@ -4,10 +4,10 @@
 
 #include <stdint.h>
 
+#include "acceptor/protocols/nats/nats_others.h"
 #include "base/subject_groups.h"
 #include "base/text.h"
 
-struct nats_shadow;
 struct nats_share;
 struct nats_transform;
 struct subject_group;
@@ -24,20 +24,49 @@ struct nats_stream {
     uint32_t exporter, importer;
 };
 
+/* Who in an importing account wants a pattern: clients of all acceptors (NATS_ACCEPTORS), leaf nodes, or hubs of one
+ * cluster. */
+struct nats_wanting {
+    uint32_t kind;   /* enum nats_kind */
+    uint32_t origin; /* the hubs' cluster; 0: no hubs */
+};
+
+/* One pattern of an importing account. Its weight is how often that is wanted there, by one kind. */
+struct nats_shadow {
+    struct subject_entry entry; /* first */
+    struct nats_shadow *next, *previous;
+    const struct nats_share *share;
+    struct nats_wanting by;
+    size_t bytes;
+    char wanted[]; /* the pattern in the importing account */
+};
+
 struct nats_shadows {
     struct nats_stream *streams;
     struct subjects *subjects; /* of shadows; NULL: nothing is wanted */
     struct nats_shadow *first;
+    uint64_t outside; /* how many of them are of leaf nodes or hubs */
 };
 
-/* How often importing accounts want a pattern of an account. */
-static inline uint64_t nats_shadows_weight(const struct nats_shadows *shadows, struct text subject, struct text queue) {
-    struct subject_pattern *p = NULL;
-    if (shadows != NULL && shadows->subjects != NULL) p = subjects_find(shadows->subjects, subject.at, subject.bytes);
-    if (p == NULL) return 0;
-    if (queue.bytes == 0) return p->alone.count;
-    struct subject_group *g = subject_group_find(subjects_groups(shadows->subjects), p, queue.at, queue.bytes);
-    return g != NULL ? g->weight : 0;
+/* How often importing accounts want a pattern of an account: for clients here and leaf nodes, and for hubs. */
+struct nats_shadows_weights {
+    uint64_t near, hubs;
+};
+
+static inline struct nats_shadow *nats_shadow_of(struct subject_entry *entry) {
+    return (struct nats_shadow *)(void *)entry;
+}
+
+static inline struct nats_shadows_weights nats_shadows_weigh(const struct nats_shadows *shadows, struct text subject,
+                                                             struct text queue) {
+    struct nats_shadows_weights w = {0};
+    if (shadows == NULL || shadows->subjects == NULL) return w;
+    struct subject_entries *entries = subjects_entries(shadows->subjects, subject, queue);
+    for (uint32_t i = 0; entries != NULL && i < entries->count; i++) {
+        const struct nats_shadow *s = nats_shadow_of(subject_entries_items(entries)[i]);
+        *(s->by.kind == NATS_HUB_SERVERS ? &w.hubs : &w.near) += s->entry.weight;
+    }
+    return w;
 }
 
 #endif

@@ -13,29 +13,17 @@
 #include "acceptor/protocols/nats/nats_transform.h"
 #include "base/decimal.h"
 
-struct destination {
-    struct destination *next;
+struct nats_destination {
+    struct nats_destination *next;
     struct nats_transform *to;
     uint64_t below;
-};
-
-struct nats_share {
-    struct subject_entry entry; /* first */
-    struct nats_share *next;
-    struct destination *destinations; /* an import has one */
-    uint32_t account;                 /* the account that imports it, or has the service */
-    uint32_t order;
-    uint8_t kind; /* 'm', 't', 'v' */
-    bool once, shared, traced;
-    uint64_t lifetime_ns;
-    struct nats_latency *latency; /* NULL: the service is not measured */
 };
 
 /* --- making ------------------------------------------------------------------------------------------------------- */
 
 static void free_share(struct acceptor *a, struct nats_server *server, struct nats_share *s) {
     if (a != NULL && s->account != 0) nats_account_drop(a, server, s->account);
-    for (struct destination *d = s->destinations, *next; d != NULL; d = next) {
+    for (struct nats_destination *d = s->destinations, *next; d != NULL; d = next) {
         next = d->next;
         nats_transform_free(d->to);
         free(d);
@@ -76,11 +64,11 @@ static bool next_number(const uint8_t **at, const uint8_t *end, uint64_t *value)
 
 static bool add_destination(struct nats_share *s, uint64_t below, const uint8_t *at, const uint8_t *end) {
     while (at < end && *at == ' ') at++;
-    struct destination *d = calloc(1, sizeof *d);
+    struct nats_destination *d = calloc(1, sizeof *d);
     if (d == NULL) return false;
     d->below = below;
     d->to = nats_transform_new(at, (size_t)(end - at));
-    struct destination **last = &s->destinations;
+    struct nats_destination **last = &s->destinations;
     while (*last != NULL) last = &(*last)->next;
     *last = d;
     return d->to != NULL;
@@ -189,7 +177,7 @@ struct text nats_map(struct nats_server *server, const struct nats_shares *share
     const struct nats_share *s = mapping_of(server, shares, subject);
     if (s == NULL) return subject;
     uint64_t random = nats_random(server), chosen = random % 100;
-    for (const struct destination *d = s->destinations; d != NULL; d = d->next) {
+    for (const struct nats_destination *d = s->destinations; d != NULL; d = d->next) {
         if (chosen >= d->below) continue;
         size_t bytes = nats_transform_apply(d->to, subject, random / 100, room, NATS_MAX_CONTROL_LINE);
         return (struct text){room, bytes};

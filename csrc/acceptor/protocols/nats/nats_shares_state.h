@@ -4,7 +4,8 @@
 
 #include "acceptor/protocols/nats/nats_state.h"
 
-struct nats_share;
+struct nats_destination;
+struct nats_latency;
 struct subjects;
 
 enum {
@@ -30,6 +31,18 @@ struct nats_asker {
     uint32_t service;
 };
 
+struct nats_share {
+    struct subject_entry entry; /* first */
+    struct nats_share *next;
+    struct nats_destination *destinations; /* an import has one */
+    uint32_t account;                      /* the account that imports it, or has the service */
+    uint32_t order;
+    uint8_t kind; /* 'm', 't', 'v' */
+    bool once, shared, traced;
+    uint64_t lifetime_ns;
+    struct nats_latency *latency; /* NULL: the service is not measured */
+};
+
 struct nats_shares {
     struct subjects *mappings, *imports; /* the list of shares, or NULL */
     struct nats_share *first, *last;
@@ -44,6 +57,15 @@ static inline struct subjects *nats_shares_imports(const struct nats_shares *sha
 
 static inline struct subjects *nats_shares_mappings(const struct nats_shares *shares) {
     return shares != NULL ? shares->mappings : NULL;
+}
+
+/* Whether requests for that subject, as it is written, are asked of another account. */
+static inline bool nats_shares_have_service(const struct nats_shares *shares, struct text subject) {
+    if (nats_shares_imports(shares) == NULL) return false;
+    struct subject_entries *entries = subjects_entries(shares->imports, subject, (struct text){0});
+    for (uint32_t i = 0; entries != NULL && i < entries->count; i++)
+        if (((const struct nats_share *)(const void *)subject_entries_items(entries)[i])->kind == 'v') return true;
+    return false;
 }
 
 enum nats_imports { NATS_IMPORTS_ALL, NATS_IMPORTS_STREAMS, NATS_IMPORTS_SERVICES };

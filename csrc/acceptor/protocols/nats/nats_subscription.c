@@ -91,8 +91,9 @@ static void tell(struct acceptor *a, const struct nats_subscription *s, uint32_t
     if (g != NULL) queue = (struct text){(const uint8_t *)g->name->text, g->name->bytes};
     if (nats_has_others(a, server)) nats_tell(a, server, account, subject, queue, weight);
     if (server->accounts[account].importing == NULL) return;
-    uint64_t others = nats_weight_beside(server, account, subject, queue, NULL);
-    nats_shadows_look(a, server, account, subject, queue, others + weight);
+    struct nats_wanting by = {.kind = NATS_ACCEPTORS};
+    uint64_t others = nats_weight_beside(server, account, subject, queue, by, NULL);
+    nats_shadows_look(a, server, account, subject, queue, by, others + weight);
 }
 
 /* Queue "_sys_" is reserved, as in nats-server. */
