@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from mq_shards.acceptor import engine as engine_module
@@ -14,6 +14,7 @@ from mq_shards.gateway import catalog
 from mq_shards.gateway.catalog import Topic
 from mq_shards.gateway.live import Live, with_size, without_headers
 from mq_shards.gateway.names import MAX_TOPIC_BYTES, bytes_of
+from mq_shards.gateway.survey import WITHIN_S, Survey, Surveys
 from mq_shards.gateway.turns import sorted_by_name
 from mq_shards.gateway.workers import Workers, WorkersError
 
@@ -87,6 +88,10 @@ class Ring(NamedTuple):
     overflow_peak_bytes: int
 
 
+def worker_title(worker: int) -> str:
+    return f"mq-worker-{worker}"
+
+
 class Broker:
     def __init__(
         self,
@@ -103,18 +108,33 @@ class Broker:
         self._is_refused = is_refused
         self._message_timeout_ns = message_timeout_ns
         self._catalogs = asyncio.Semaphore(CATALOGS_AT_ONCE)
+        self._surveys = Surveys(self._topics_of)
+        # What the supervisor says: the processes that do not answer it, and how often each has not.
+        self.hanging: Sequence[str] = ()
+        self.hangs: Mapping[str, int] = {}
         self._refused_by: set[int] = set()  # workers whose disk refused the last write
 
     @property
     def health(self) -> str:
         """OK, or NOK and the reason."""
+        return self.health_beside(self.hanging)
+
+    def health_beside(self, silent: Sequence[str]) -> str:
+        """OK, or NOK and the reason; `silent`: processes that do not answer."""
         if missing := self.workers.missing:
             return f"NOK - worker {missing[0]} is being restarted"
+        if silent:
+            return f"NOK - {', '.join(silent)} {'does' if len(silent) == 1 else 'do'} not answer"
         if self._refused_by:
             return f"NOK - worker {min(self._refused_by)} refuses writes"
         if self._is_refused():
             return "NOK - a worker refuses writes"
         return "OK"
+
+    @property
+    def silent(self) -> list[str]:
+        """The processes that do not answer, by what the supervisor says and by what was asked here."""
+        return sorted({*self.hanging, *map(worker_title, self._surveys.silent)})
 
     @property
     def draining(self) -> bool:
@@ -196,11 +216,23 @@ class Broker:
         shard = self._engine.shard_of_name(name)
         self._check(worker, await self.workers.ask(worker, lib.MSG_CHANGE, id=shard, pri=what, body=body))
 
-    async def topics(self, topic: str = "", consumers: bool = False) -> list[Topic]:
+    async def topics(self, topic: str = "", consumers: bool = False, within_s: float | None = None) -> list[Topic]:
         """All topics, those of tubes too, or only `topic`, sorted by name. Raises WorkersError."""
-        answers = await self._catalogs_of(topic, consumers)
+        answers = await self._catalogs_of(topic, consumers, within_s)
         topics = [found for answer in answers for found in await catalog.decode_in_pieces(answer.body)]
         return await sorted_by_name(topics, lambda found: found.name)
+
+    async def survey(self, within_s: float = WITHIN_S) -> Survey:
+        """The topics of all workers that answer in time."""
+        missing = frozenset(self.workers.missing)
+        found = await self._surveys.take((w for w in range(self._engine.workers) if w not in missing), within_s)
+        return replace(found, silent=found.silent | missing)
+
+    async def _topics_of(self, worker: int) -> list[Topic]:
+        answer = await self.workers.ask(worker, lib.MSG_CATALOG)
+        if answer.status == engine_module.FAILED:
+            raise WorkersError("a worker died while it was asked")
+        return await catalog.decode_in_pieces(answer.body)
 
     async def each_topic(self) -> AsyncIterator[Topic]:
         """Yields all topics, in no order, for callers that do not keep them. Raises WorkersError before the first."""
@@ -208,12 +240,16 @@ class Broker:
             async for topic in catalog.each(answer.body):
                 yield topic
 
-    async def _catalogs_of(self, topic: str, consumers: bool) -> list[Answer]:
+    async def _catalogs_of(self, topic: str, consumers: bool, within_s: float | None = None) -> list[Answer]:
+        def ask(worker: int) -> Awaitable[Answer]:
+            return self.workers.ask(worker, lib.MSG_CATALOG, pri=int(consumers), body=name, within_s=within_s)
+
         name = topic.encode()
-        wanted = [self._engine.worker_of_name(name)] if topic else range(self._engine.workers)
-        async with self._catalogs:
-            asked = (self.workers.ask(w, lib.MSG_CATALOG, pri=int(consumers), body=name) for w in wanted)
-            answers = await asyncio.gather(*asked)
+        if topic:
+            answers = [await ask(self._engine.worker_of_name(name))]
+        else:
+            async with self._catalogs:
+                answers = await asyncio.gather(*map(ask, range(self._engine.workers)))
         if any(answer.status == engine_module.FAILED for answer in answers):
             raise WorkersError("a worker died while it was asked")
         return answers

@@ -24,7 +24,6 @@ from mq_shards.gateway.http_server import Request
 from mq_shards.gateway.metrics_topics import Shown, choose, families, look_at_ages
 from mq_shards.gateway.processes import processes
 from mq_shards.gateway.shared import Shared
-from mq_shards.gateway.workers import WorkersError
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -95,16 +94,14 @@ class Metrics:
 
     async def _scrape(self, more: More | None) -> Answer:
         async with self._one_at_a_time:
-            topics = await self.topics()
-            beside = await more(topics) if more is not None and topics is not None else []
+            survey = await self._broker.survey(CATALOG_S)
+            beside = await more(survey.topics) if more is not None else []
             totals = self._engine.totals()
-            up = [worker not in self._broker.workers.missing for worker in range(self._engine.workers)]
+            up = [worker not in survey.silent for worker in range(self._engine.workers)]
             figures = {name: float(getattr(totals, name)) for name, *_ in _TOTALS}
             refused = await self._refused()
-            found: Shown | None = None
-            if topics is not None:
-                found = await asyncio.to_thread(choose, topics, self.most_topics)
-                await look_at_ages(self._broker, found, self._ages_from)
+            found = await asyncio.to_thread(choose, survey.topics, self.most_topics)
+            await look_at_ages(self._broker, found, self._ages_from)
             others = [
                 *self._of_broker(figures, totals.draining, up), *self._of_protocols(), *self._of_loops(up),
                 *self._of_rings(await self._rings(up)), *_of_refused(refused), _of_certificates(), *beside,
@@ -122,20 +119,15 @@ class Metrics:
         return {worker: of for worker, of in zip(asked, found, strict=True) if not isinstance(of, BaseException)}
 
     async def topics(self) -> list[Topic] | None:
-        """None when a worker is gone or does not answer: then the other figures are all the more wanted."""
-        if self._broker.workers.missing:
-            return None
-        try:
-            async with asyncio.timeout(CATALOG_S):
-                return await self._broker.topics()
-        except (WorkersError, TimeoutError):
-            return None
+        """None when a worker is gone or does not answer."""
+        survey = await self._broker.survey(CATALOG_S)
+        return None if survey.silent else survey.topics
 
-    def _written(self, found: Shown | None, others: Sequence[Metric]) -> Answer:
+    def _written(self, found: Shown, others: Sequence[Metric]) -> Answer:
         # Imported late, since it takes time and memory that a broker without Prometheus does not need.
         from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-        written = [*others, *self._of_processes(), *(families(found, _metric) if found is not None else ())]
+        written = [*others, *self._of_processes(), *families(found, _metric)]
 
         class Collected:
             def collect(self) -> Iterable[Metric]:
@@ -148,7 +140,7 @@ class Metrics:
             yield _metric(rises, name, help_text, (), [((), totals[figure])])
         yield _metric(False, "draining", "1: no new messages are taken.", (), [((), float(draining))])
         rows = [((str(worker),), float(is_up)) for worker, is_up in enumerate(up)]
-        yield _metric(False, "worker_up", "1: the worker is there.", ("worker",), rows)
+        yield _metric(False, "worker_up", "1: the worker is there, and answers.", ("worker",), rows)
         of_workers = [self._engine.worker_totals(worker) for worker in range(self._engine.workers)]
         for figure, name, help_text in _COUNTED:
             counted = [((str(n),), float(getattr(one, figure))) for n, one in enumerate(of_workers)]
@@ -209,6 +201,8 @@ class Metrics:
                       [((one.name,), float(one.resident_bytes)) for one in found])  # fmt: skip
         yield _metric(False, "process_open_files", "Descriptors that are open.", ("process",),
                       [((one.name,), float(one.open_files)) for one in found])  # fmt: skip
+        yield _metric(True, "process_hangs", "How often it has not answered the supervisor for 3 s.", ("process",),
+                      [((title,), float(count)) for title, count in self._broker.hangs.items()])  # fmt: skip
         # All processes have the limit of the supervisor, which raises it as far as it may.
         most = float(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         yield _metric(False, "process_max_files", "Descriptors that each process may have open.", (), [((), most)])

@@ -69,6 +69,7 @@ class GatewayProcess:
         self._reloads = Reloads(control.send)
         shared = self._share(start, services.terms(settings), os.getppid())
         self._access = shared.access
+        self._broker = shared.broker
         self._parts = services.parts(shared)
         self._servers = {scheme: server for part in self._parts for scheme, server in part.servers.items()}
         self._preparing = [part.prepare_topic for part in self._parts if part.prepare_topic is not None]
@@ -183,6 +184,8 @@ class GatewayProcess:
                 case "reload":
                     named_files.keep_what_came(fds)
                     self._reload(message["settings"])
+                case "hanging":
+                    self._broker.hanging, self._broker.hangs = message["now"], message["times"]
                 case "lame-duck" | "shared":  # "shared" is our own message
                     pass
                 case "go":

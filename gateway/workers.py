@@ -21,6 +21,7 @@ CONNECTION_REQUESTS: Final = 256  # MAX_OUTSTANDING, csrc/acceptor/bounds.h
 WORKER_CONNECTIONS: Final = 4
 BYTES_UNDER_WAY: Final = 64 << 20
 REQUEST_S: Final = 20.0
+LOOK_S: Final = 2.0  # for somebody who only looks, and can look again
 
 
 class WorkersError(Exception):
@@ -102,6 +103,7 @@ class Workers:
         ttr_ns: int = 0,
         flags: int = 0,
         body: bytes = b"",
+        within_s: float | None = None,
     ) -> Answer:
         """Sends a request. Returns the worker's reply, with STATUS_FAILED if it died before. Raises WorkersError.
 
@@ -122,10 +124,10 @@ class Workers:
         self._turn_soon()
         try:
             # wait_for() would keep a reply that comes together with a cancellation, and the task would go on.
-            async with asyncio.timeout(self._request_s):
+            async with asyncio.timeout(within_s := within_s or self._request_s):
                 return await future
         except TimeoutError:
-            raise WorkersError(f"worker {worker} has not answered for {self._request_s:g} s") from None
+            raise WorkersError(f"worker {worker} has not answered for {within_s:g} s") from None
 
     def _local(self, worker: int) -> _Local:
         """The connection with the fewest requests under way; a new one when all are full."""

@@ -8,6 +8,7 @@ the supervisor itself, or the whole machine, was stopped is not counted.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -36,6 +37,7 @@ class Liveness:
         """`limit_s` 0: a process that hangs is reported, but not killed."""
         self._limit_s = limit_s
         self._asked: dict[Child, _Asked] = {}
+        self.times: Counter[str] = Counter()  # how often each process, by title, has not answered for HUNG_S
         self.due_at = now + ASK_S
 
     def answered(self, child: Child, now: float) -> None:
@@ -71,6 +73,7 @@ class Liveness:
         silent_s = now - asked.at
         if silent_s >= HUNG_S and not asked.said:
             asked.said = True
+            self.times[child.title] += 1
             what = f"and is replaced after {self._limit_s:g} s" if self._limit_s else "and is left"
             log.error("%s (pid %d) has not answered for %.1f s, %s", child.title, child.pid, silent_s, what)
         if self._limit_s and silent_s >= self._limit_s:

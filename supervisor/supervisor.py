@@ -9,7 +9,7 @@ with --memory the segments, which therefore outlive their worker. Must never: to
 log. It talks to a child only through its control socket (ringbuf/control.py); the messages are
 
     to an acceptor   start, configure, users, peer (a worker and the two rings to it), gone, calls, calls-due,
-                     handover, listen, go, ping, reload, shared, lame-duck, stderr, stop
+                     handover, hanging, listen, go, ping, reload, shared, lame-duck, stderr, stop
     from it          ready, pong, share, obeyed, lame-duck-over, stopped
     to a worker      start, peer (an acceptor and the two rings to it), gone, segment, go, ping, hold, release,
                      stderr, stop
@@ -191,6 +191,8 @@ class Supervisor:
                     self._is_back(child)
                 case "ready" if child.role != "worker":
                     child.serving = True
+                    if child.role == "gateway":
+                        self._tell_hanging()
                     self._is_back(child)
                 case "keep":
                     processes.kept.keep(int(message["shard"]), int(message["segment"]), fds.pop(0))
@@ -326,6 +328,13 @@ class Supervisor:
         once."""
         return child.serving or (child.role == "gateway" and (self._standby.waits or len(child.deaths) > 1))
 
+    def _tell_hanging(self) -> None:
+        """For /metrics and the console."""
+        if self._processes.has_gateway:
+            gateway = self._processes.acceptors[-1]
+            times = {child.title: self._liveness.times[child.title] for child in self._processes.all}
+            gateway.send({"do": "hanging", "now": self._liveness.hanging(), "times": times})
+
     def _tell_status(self) -> None:
         if self._stage is Stage.SERVING:
             self._notifier.status(self._status_line())
@@ -391,6 +400,7 @@ class Supervisor:
             self._log_file.rotate_if_long(children)
             if self._liveness.look(children, now):
                 self._tell_status()
+                self._tell_hanging()
         for child in children:
             if child.restart_at is not None and child.restart_at <= now:
                 self._start_again(child)

@@ -16,7 +16,7 @@ from mq_shards.gateway.console.waits import Waits
 from mq_shards.gateway.http_answers import HttpError
 from mq_shards.gateway.nsq.stats import client_json
 from mq_shards.gateway.nsq.topics import is_visible
-from mq_shards.gateway.workers import Workers
+from mq_shards.gateway.workers import LOOK_S, Workers
 
 MAX_CONSUMERS = 500  # of one channel, that are shown
 _OF_CLIENTS = ("client_id", "hostname", "remote_address", "user_agent", "connect_ts", "tls")
@@ -32,7 +32,7 @@ class Detail:
 
     async def json(self, name: str) -> dict[str, Any]:
         """What the console shows of a topic. Raises HttpError, WorkersError."""
-        found = await self._broker.topics(name, consumers=True)
+        found = await self._broker.topics(name, consumers=True, within_s=LOOK_S)
         if not found:
             raise HttpError(404, f"there is no topic {name}")
         topic = found[0]
@@ -63,7 +63,7 @@ class Detail:
     async def _tube(self, topic: Topic, name: str) -> dict[str, int] | None:
         """The figures of its tube. None: no beanstalkd client has used it."""
         worker = self._engine.worker_of_name(name.encode())
-        answer = await self._workers.ask(worker, lib.MSG_STATS_TOPIC, body=name.encode())
+        answer = await self._workers.ask(worker, lib.MSG_STATS_TOPIC, body=name.encode(), within_s=LOOK_S)
         stats = ffi.new("struct topic_stats *")
         if answer.status != engine_module.OK or len(answer.body) < ffi.sizeof(stats[0]):
             return None

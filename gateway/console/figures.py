@@ -9,18 +9,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from heapq import nlargest
 from typing import Any, Final, TypeVar
 
 from mq_shards.acceptor.engine import Engine
 from mq_shards.gateway.ages import Name, waits_in_channel, waits_in_topic
-from mq_shards.gateway.broker import Broker
+from mq_shards.gateway.broker import Broker, worker_title
 from mq_shards.gateway.catalog import Topic
 from mq_shards.gateway.console.history import History
 from mq_shards.gateway.console.names import shown
-from mq_shards.gateway.workers import WorkersError
 
 SAMPLE_S: Final = 2.0
 COST: Final = 20  # after a sample that took a second, the pause in seconds
@@ -62,8 +60,10 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Sample:
     at: float  # monotonic
-    rows: dict[str, Row]
+    rows: dict[str, Row]  # those of workers that were silent are from an earlier sample
     cost_s: float
+    heard: dict[int, float]  # when each worker answered the last time
+    silent: list[str]  # the names of workers that did not
 
 
 class Figures:
@@ -89,13 +89,12 @@ class Figures:
         while True:
             begun = time.monotonic()
             if begun < self._looked_at + LOOKED_S or (self._sample is not None and self._sample.cost_s < CHEAP_S):
-                with suppress(WorkersError):
-                    await self._take()
+                await self._take()
             rest = SAMPLE_S if self._sample is None else max(SAMPLE_S, COST * self._sample.cost_s)
             await asyncio.sleep(max(0.1, begun + rest - time.monotonic()))
 
     async def sample(self) -> Sample:
-        """The last sample, or a new one if that is too old. Raises WorkersError."""
+        """The last sample, or a new one if that is too old."""
         now = time.monotonic()
         self._looked_at = now
         sample = self._sample
@@ -119,31 +118,47 @@ class Figures:
             now = time.monotonic()
             if before is not None and now < before.at + 0.5:
                 return before  # it was taken while we waited for the lock
-            topics = await self._broker.topics(consumers=False)
+            found = await self._broker.survey()
+            topics = found.topics
             asked = time.monotonic()
-            rows: dict[str, Row] = {}
+            heard = {w: asked for w in range(self._engine.workers) if w not in found.silent}
+            rows = {} if before is None else self._as_before(before, found.silent)
             for begin in range(0, len(topics), PIECE):
                 for topic in topics[begin : begin + PIECE]:
                     row = self._row(topic, before, asked)
                     rows[row.name] = row
                 await asyncio.sleep(0)
-            self._sample = sample = Sample(asked, rows, time.monotonic() - now)
+            # The time that was waited for a silent worker cost nothing.
+            cost_s = found.took_s + time.monotonic() - asked
+            earlier = {} if before is None else before.heard
+            self._sample = sample = Sample(
+                asked, rows, cost_s, {**earlier, **heard}, [worker_title(worker) for worker in sorted(found.silent)]
+            )
             await aside(len(rows), self._remember, sample)
             return sample
+
+    def _as_before(self, before: Sample, silent: frozenset[int]) -> dict[str, Row]:
+        """The topics of silent workers, as these said the last time."""
+        if not silent:
+            return {}
+        rows = (row for row in before.rows.values() if row.shard % self._engine.workers in silent)
+        return {row.name: replace(row, waiting=(), rate_in=0.0, rate_delivered=0.0, rate_out=0.0) for row in rows}
 
     def _row(self, topic: Topic, before: Sample | None, now: float) -> Row:
         channels = topic.channels
         delivered = topic.reserves + sum(c.delivered for c in channels)
         finished = topic.deletes + sum(c.finished for c in channels)
         name = shown(topic.name)
+        shard = self._engine.shard_of_name(topic.name.encode("latin-1"))
         rate_in = rate_delivered = rate_out = 0.0
-        if before is not None and (earlier := before.rows.get(name)) is not None and now > before.at:
-            rate_in = max(0, topic.messages - earlier.published) / (now - before.at)
-            rate_delivered = max(0, delivered - earlier.delivered) / (now - before.at)
-            rate_out = max(0, finished - earlier.finished) / (now - before.at)
+        if before is not None and (earlier := before.rows.get(name)) is not None:
+            since_s = max(0.001, now - before.heard.get(shard % self._engine.workers, before.at))
+            rate_in = max(0, topic.messages - earlier.published) / since_s
+            rate_delivered = max(0, delivered - earlier.delivered) / since_s
+            rate_out = max(0, finished - earlier.finished) / since_s
         return Row(
             name=name,
-            shard=self._engine.shard_of_name(topic.name.encode("latin-1")),
+            shard=shard,
             published=topic.messages,
             published_bytes=topic.message_bytes,
             delivered=delivered,

@@ -72,7 +72,7 @@ class Listing:
         rows = await aside(len(sample.rows), self._rows, sample, wanted)
         page = rows[wanted.begin : wanted.begin + wanted.limit]
         oldest = await self._waits.of([row.waiting for row in page])
-        return {"topics": len(sample.rows), "found": len(rows), "from": wanted.begin,
+        return {"topics": len(sample.rows), "found": len(rows), "from": wanted.begin, "silent": sample.silent,
                 "rows": [self._json(row, age_s) for row, age_s in zip(page, oldest, strict=True)]}  # fmt: skip
 
     def _rows(self, sample: Sample, wanted: Wanted) -> list[Row]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from mq_shards.acceptor.engine import Engine
-from mq_shards.gateway.broker import Broker
+from mq_shards.gateway.broker import Broker, worker_title
 from mq_shards.gateway.console.figures import SAMPLE_S, Figures, Sample, aside, by_shard
 from mq_shards.gateway.processes import processes
 
@@ -54,11 +54,14 @@ class Overview:
             used = await self._used()
             disk = await self._sizes()
         missing = set(self._broker.workers.missing)
+        silent = self._broker.silent
         workers = [self._worker(worker, worker not in missing, shards, used) for worker in range(self._engine.workers)]
         return {
             **self._identity._asdict(),
             "now_wall_ns": time.time_ns(),
             **self.health(),
+            "health": self._broker.health_beside(silent),
+            "silent": silent,
             "topics": len(sample.rows),
             "totals": totals._asdict(),
             "rates": {
@@ -88,7 +91,7 @@ class Overview:
         self, worker: int, is_up: bool, shards: Sequence[list[float]], used: list[dict[str, Any]]
     ) -> dict[str, Any]:
         own = [shards[shard] for shard in range(worker, self._engine.shards, self._engine.workers)]
-        process = next((one for one in used if one["name"] == f"mq-worker-{worker}"), {})
+        process = next((one for one in used if one["name"] == worker_title(worker)), {})
         return {
             "worker": worker,
             "up": is_up,

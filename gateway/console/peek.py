@@ -21,7 +21,7 @@ from mq_shards.csrc.structs import struct_in
 from mq_shards.gateway.console.names import raw
 from mq_shards.gateway.http_answers import HttpError
 from mq_shards.gateway.pipeline.handling import number
-from mq_shards.gateway.workers import Workers
+from mq_shards.gateway.workers import LOOK_S, Workers
 from mq_shards.shards.layout import RECORD_BYTES
 
 if TYPE_CHECKING:  # imports numpy, so it is not loaded before the first read
@@ -138,13 +138,13 @@ class Peek:
     async def _of_workers(self, topic: str, first: int | None, limit: int, most: int) -> dict[str, Any]:
         name = raw(topic).encode("latin-1")
         worker = self._engine.worker_of_name(name)
-        listed = await self._workers.ask(worker, lib.MSG_CATALOG, body=name)
+        listed = await self._workers.ask(worker, lib.MSG_CATALOG, body=name, within_s=LOOK_S)
         if listed.status != engine_module.OK or not listed.body:
             raise HttpError(404, f"there is no topic {topic}")
         bound = self._engine.bind(name)
         if bound == 0:
             raise HttpError(503, "there are as many topics as there may be")
-        asked = await self._workers.ask(worker, lib.MSG_POSITION, topic=bound)
+        asked = await self._workers.ask(worker, lib.MSG_POSITION, topic=bound, within_s=LOOK_S)
         position = ffi.new("struct position *")
         if asked.status != engine_module.OK or len(asked.body) < ffi.sizeof(position[0]):
             raise HttpError(404, f"there is no topic {topic}")
@@ -154,7 +154,9 @@ class Peek:
         messages: list[Message] = []
         room = MAX_ANSWER_BYTES
         for seq in range(begin, min(latest, begin + limit)):
-            answer = await self._workers.ask(worker, lib.MSG_PEEK_SEQ, topic=bound, ttr_ns=seq, flags=lib.MSG_HEADERS)
+            answer = await self._workers.ask(
+                worker, lib.MSG_PEEK_SEQ, topic=bound, ttr_ns=seq, flags=lib.MSG_HEADERS, within_s=LOOK_S
+            )
             if answer.status == engine_module.OK and room > 0:
                 headers, tag, parts, size, body = taken_apart(answer.body, bool(answer.flags & lib.MSG_HEADERS), most)
                 messages.append(Message(seq, answer.id, answer.incarnation, size, body, headers, tag, parts))

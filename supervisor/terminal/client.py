@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import socket
 import ssl
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -97,6 +97,7 @@ class Client:
     def __init__(self, at: At) -> None:
         self.at: Final = at
         self.place: Any = None  # where `tail` stands, for the `tail` of the next client
+        self.silent: Sequence[str] = ()  # processes of the broker without which it made its last list of topics
 
     def close(self) -> None:
         raise NotImplementedError

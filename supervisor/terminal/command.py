@@ -44,7 +44,14 @@ def _seeing(options: Options, needs: Callable[[Client], object]) -> Client:
 def _top(options: Options) -> None:
     from mq_shards.supervisor.terminal import top
 
-    with _seeing(options, lambda client: client.overview()) as client:
+    slow = threading.Timer(top.SLOW_S, lambda: print(f"mq-shards: {options.at} does not answer yet", file=sys.stderr))
+    slow.daemon = True
+    slow.start()
+    try:
+        client = _seeing(options, lambda client: client.overview())
+    finally:
+        slow.cancel()
+    with client:
         top.run(client, options)
 
 
@@ -62,6 +69,8 @@ def _topics(options: Options) -> None:
                 show.as_json(row)
         else:
             show.topics(wanted)
+        if client.silent:
+            raise ClientError(f"{', '.join(client.silent)}: no answer, so topics there are missing, or as they were")
 
 
 def _looker(options: Options, look: Callable[[Client], Iterable[Message]]) -> Iterable[Message]:

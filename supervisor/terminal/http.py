@@ -80,7 +80,7 @@ class Http(Client):
         if not isinstance(found, dict):
             raise ClientError(f"{self.at} is no broker's http:// address: it answers {status} to {path}")
         if status >= 400:
-            raise self._refusal(status, str(found.get("error", "")))
+            raise self._refusal(status, str(found.get("error") or found.get("message", "")))
         return found
 
     def _refusal(self, status: int, why: str) -> RefusedError:
@@ -144,6 +144,7 @@ class Http(Client):
             page = self.find(order="name", limit=PAGE, **{"from": len(rows)})
             rows += page["rows"]
             if not page["rows"] or len(rows) >= page["found"]:
+                self.silent = page.get("silent", ())
                 return [_shown(row) for row in rows]
 
     def _look(self, topic: str, first: int | None, limit: int) -> dict[str, Any]:

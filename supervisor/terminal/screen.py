@@ -125,6 +125,8 @@ def _processes(overview: Mapping[str, Any], width: int) -> list[Line]:
     bars = []
     for one in processes:
         name, said = one["name"].removeprefix("mq-"), f"{one['cpu']:.0f}% {size(one['memory'])}"
+        if one["name"] in overview.get("silent", ()):  # an older broker does not say
+            said = f"does not answer {said}"
         bars.append(bar(f"{name:>12}", one["cpu"], wide, said))
     if disk := overview["disk"]:
         used = 100 * (1 - disk["free"] / max(1, disk["all"]))

@@ -24,6 +24,7 @@ from mq_shards.supervisor.terminal.screen import SORTS, View
 
 KEY_MS: Final = 50  # how long to wait for a key
 ROWS: Final = 200  # in one request; more than a terminal shows
+SLOW_S: Final = 2.0  # an answer that is waited for so long is said to be missing
 ESCAPE: Final = 27
 ENTER: Final = (10, 13, curses.KEY_ENTER)
 ERASE: Final = (8, 127, curses.KEY_BACKSPACE)
@@ -80,6 +81,7 @@ class _Asking(threading.Thread):
         self._view = View()
         self._found: tuple[dict[str, Any], dict[str, Any]] | None = None
         self._error = ""
+        self._asked_at: float | None = None
 
     def look(self, view: View) -> None:
         with self._lock:
@@ -89,7 +91,9 @@ class _Asking(threading.Thread):
 
     def found(self) -> tuple[tuple[dict[str, Any], dict[str, Any]] | None, str]:
         with self._lock:
-            return self._found, self._error
+            waited_s = 0 if self._asked_at is None else int(time.monotonic() - self._asked_at)
+            late = f"{self._client.at} has not answered for {waited_s} s" if waited_s >= SLOW_S else ""
+            return self._found, self._error or late
 
     def run(self) -> None:
         while True:
@@ -101,6 +105,7 @@ class _Asking(threading.Thread):
             self._wanted.wait(self._interval_s)
 
     def _ask(self, view: View) -> None:
+        self._asked_at = time.monotonic()
         try:
             page = self._client.find(order=view.order, search=view.search, limit=ROWS, **{"from": view.first})
             found = self._client.overview(), page
@@ -109,6 +114,8 @@ class _Asking(threading.Thread):
         except ClientError as error:
             with self._lock:
                 self._error = str(error)
+        finally:
+            self._asked_at = None
 
 
 class _Top:

@@ -330,6 +330,31 @@ def test_messages_that_wait_for_a_worker_that_hangs_count_as_held(tmp_path: Path
         assert len(answered) < many
 
 
+def test_a_worker_that_hangs_is_named_and_the_others_are_shown(tmp_path: Path) -> None:
+    with started(tmp_path / "data", "--set=broker.hang-timeout=0") as broker, contextlib.ExitStack() as stack:
+        assert broker.publish(*[(f"t{n}", b"x") for n in range(20)]).status == 200
+        pid = broker.server.pid_of("mq-worker-1")
+        os.kill(pid, signal.SIGSTOP)
+        stack.callback(os.kill, pid, signal.SIGCONT)
+        begun = time.monotonic()
+        page: Any = broker.json("/v1/find")  # the first that anybody asks of this gateway
+        seen: Any = broker.json("/v1/overview")
+        there = {row["name"] for row in page["rows"]}
+        assert page["silent"] == seen["silent"] == ["mq-worker-1"] and 0 < len(there) < 20
+        assert seen["health"] == "NOK - mq-worker-1 does not answer"
+        for n in range(20):
+            reply = broker.call("GET", f"/v1/topic?name=t{n}")
+            assert reply.status == (200 if f"t{n}" in there else 503)
+            if f"t{n}" not in there:
+                break
+        assert time.monotonic() - begun < 20, "nobody has waited for a request's whole time"
+        os.kill(pid, signal.SIGCONT)
+        wait_until(lambda: broker.json("/v1/find")["found"] == 20, "it is heard again")
+        os.kill(pid, signal.SIGSTOP)
+        wait_until(lambda: broker.json("/v1/find")["silent"] == ["mq-worker-1"], "it hangs again")
+        assert broker.json("/v1/find")["found"] == 20, "what it has said before is still shown"
+
+
 def test_ten_thousand_topics_hold_up_nobody(tmp_path: Path) -> None:
     """Whoever asks something else of the gateway meanwhile waits for no more than a turn."""
     with started(tmp_path / "data") as broker:

@@ -274,7 +274,7 @@ def test_no_counter_falls_but_to_nothing(tmp_path: Path) -> None:
 
 
 def test_what_begins_anew_with_a_worker_is_known(broker: Broker) -> None:
-    known = [name for name in counters(scraped(broker)) if "process=mq-worker" in name]
+    known = [name for name in counters(scraped(broker)) if "process=mq-worker" in name and "hangs" not in name]
     assert not known
 
 
@@ -305,16 +305,23 @@ def counters(text: str) -> dict[str, float]:
     }  # fmt: skip
 
 
-def test_it_answers_while_a_worker_hangs_or_is_gone(broker: Broker) -> None:
-    worker = next(pid for pid in children(broker.running.process.pid) if "worker" in comm_of(pid))
+def test_it_answers_for_the_others_while_a_worker_hangs_or_is_gone(broker: Broker) -> None:
+    topics = [unique_topic() for _ in range(20)]  # on both workers
+    for topic in topics:
+        publish(broker, topic, 30)
+    worker = next(pid for pid in children(broker.running.process.pid) if comm_of(pid) == "mq-worker-1")
     os.kill(worker, signal.SIGSTOP)
     try:
         text = scraped(broker)
-        assert "mq_shards_topic_depth" not in text
-        assert figure(text, "connections_open") >= 0
+        assert found(text, "topic_depth", {}), "the other worker's"
+        assert (figure(text, "worker_up", worker="0"), figure(text, "worker_up", worker="1")) == (1, 0)
+        assert figure(text, "process_hangs_total", process="mq-worker-0") == 0
+        said = {"process": "mq-worker-1"}
+        wait_until(lambda: found(scraped(broker), "process_hangs_total", said) == [1.0], "the supervisor has said it")
     finally:
         os.kill(worker, signal.SIGKILL)
-    wait_until(lambda: "mq_shards_topic_depth" in scraped(broker), "figures of topics are back")
+    wait_until(lambda: figure(scraped(broker), "worker_up", worker="1") == 1, "it is back")
+    assert figure(scraped(broker), "process_hangs_total", process="mq-worker-1") == 1
 
 
 def test_all_of_it_is_in_the_form_of_prometheus(broker: Broker) -> None:

@@ -18,7 +18,7 @@ export function shards() {
       h("thead", {}, h("tr", {}, ["Worker", { unseen: "State" }, "CPU", { unseen: "CPU as a bar" }, "Memory", "Shards", "Topics", "In/s", "Backlog"].map((title) => columnHead(title)))),
       h("tbody", {}, all.workers.map((one) => h("tr", {},
         h("td", {}, `mq-worker-${one.worker}`),
-        h("td", {}, h("span", { class: `pill ${one.up ? "good" : "bad"}` }, one.up ? "up" : "starts anew")),
+        h("td", {}, state(one.up, all.silent.includes(`mq-worker-${one.worker}`))),
         h("td", {}, `${one.cpu.toFixed(0)} %`), h("td", {}, track(one.cpu)), h("td", {}, bytes(one.memory)),
         h("td", {}, count(one.shards)), h("td", {}, count(one.topics)), h("td", {}, short(one.in)), h("td", {}, short(one.backlog)))))));
     const most = Math.max(1, ...all.shards.map((one) => one.in));
@@ -29,3 +29,5 @@ export function shards() {
 
   return { element, refresh };
 }
+
+const state = (up, silent) => h("span", { class: `pill ${up && !silent ? "good" : "bad"}` }, silent ? "does not answer" : up ? "up" : "starts anew");
