@@ -1,15 +1,17 @@
 """The broker's figures for the console: samples of all topics, their rates, and the values of the last minutes.
 
 A sample is shared by all clients that look, and taken so rarely that sampling costs the gateway at most a twentieth of
-its time. While no client looks, samples are only taken if they are cheap. What is remembered has a limit.
+its time. While no client looks, samples are only taken if they are cheap, and one of many topics is let go. What is
+remembered has a limit.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from heapq import nlargest
 from typing import Any, Final, TypeVar
 
@@ -19,6 +21,7 @@ from mq_shards.gateway.broker import Broker, worker_title
 from mq_shards.gateway.catalog import Topic
 from mq_shards.gateway.console.history import History
 from mq_shards.gateway.console.names import shown
+from mq_shards.gateway.console.waits import Waits
 
 SAMPLE_S: Final = 2.0
 COST: Final = 20  # after a sample that took a second, the pause in seconds
@@ -64,13 +67,18 @@ class Sample:
     cost_s: float
     heard: dict[int, float]  # when each worker answered the last time
     silent: list[str]  # the names of workers that did not
+    lists: dict[Any, list[Row]] = field(default_factory=dict)  # made of it, by what was asked for (listing.py)
 
 
 class Figures:
-    def __init__(self, engine: Engine, broker: Broker) -> None:
+    def __init__(
+        self, engine: Engine, broker: Broker, waits: Waits, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """To be made where the event loop runs."""
         self._engine = engine
         self._broker = broker
+        self._waits = waits
+        self._clock = clock
         self._sample: Sample | None = None
         self._topics: dict[str, tuple[History, History]] = {}  # rates of publishing, and backlogs
         self.published = History()
@@ -87,18 +95,30 @@ class Figures:
     async def run(self) -> None:
         """Takes samples until it is cancelled."""
         while True:
-            begun = time.monotonic()
-            if begun < self._looked_at + LOOKED_S or (self._sample is not None and self._sample.cost_s < CHEAP_S):
+            now = self._clock()
+            is_looked_at = now < self._looked_at + LOOKED_S
+            if self._sample is not None and not is_looked_at and len(self._sample.rows) > AT_ONCE:
+                self._let_go()
+            is_wanted = is_looked_at or (self._sample is not None and self._sample.cost_s < CHEAP_S)
+            if is_wanted and (self._sample is None or now >= _next_at(self._sample)):
                 await self._take()
-            rest = SAMPLE_S if self._sample is None else max(SAMPLE_S, COST * self._sample.cost_s)
-            await asyncio.sleep(max(0.1, begun + rest - time.monotonic()))
+            next_at = now + SAMPLE_S if self._sample is None else _next_at(self._sample)
+            await asyncio.sleep(min(SAMPLE_S, max(0.1, next_at - self._clock())))
+
+    def _let_go(self) -> None:
+        """Frees what was made of many topics, and what lies between it and would keep whole MiBs of Python's memory:
+        names that are remembered, and connections whose cycles nobody has collected."""
+        self._sample = None
+        self._topics = {}
+        self._waits.forget()
+        gc.collect()
 
     async def sample(self) -> Sample:
         """The last sample, or a new one if that is too old."""
-        now = time.monotonic()
+        now = self._clock()
         self._looked_at = now
         sample = self._sample
-        if sample is None or now > sample.at + max(SAMPLE_S, COST * sample.cost_s) + SAMPLE_S:
+        if sample is None or now > _next_at(sample) + SAMPLE_S:
             sample = await self._take()
         return sample
 
@@ -115,12 +135,12 @@ class Figures:
     async def _take(self) -> Sample:
         async with self._sampling:
             before = self._sample
-            now = time.monotonic()
+            now = self._clock()
             if before is not None and now < before.at + 0.5:
                 return before  # it was taken while we waited for the lock
             found = await self._broker.survey()
             topics = found.topics
-            asked = time.monotonic()
+            asked = self._clock()
             heard = {w: asked for w in range(self._engine.workers) if w not in found.silent}
             rows = {} if before is None else self._as_before(before, found.silent)
             for begin in range(0, len(topics), PIECE):
@@ -129,7 +149,7 @@ class Figures:
                     rows[row.name] = row
                 await asyncio.sleep(0)
             # The time that was waited for a silent worker cost nothing.
-            cost_s = found.took_s + time.monotonic() - asked
+            cost_s = found.took_s + self._clock() - asked
             earlier = {} if before is None else before.heard
             self._sample = sample = Sample(
                 asked, rows, cost_s, {**earlier, **heard}, [worker_title(worker) for worker in sorted(found.silent)]
@@ -195,6 +215,10 @@ class Figures:
             one[0].add(row.rate_in)
             one[1].add(max(row.backlog, row.jobs))
         self._topics = remembered
+
+
+def _next_at(sample: Sample) -> float:
+    return sample.at + max(SAMPLE_S, COST * sample.cost_s)
 
 
 def places(topic: Topic) -> tuple[Name, ...]:

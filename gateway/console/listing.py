@@ -13,6 +13,7 @@ from mq_shards.gateway.pipeline.handling import number
 
 MAX_PAGE: Final = 500
 MAX_SEARCH: Final = 200
+MAX_LISTS: Final = 16  # that are kept of a sample
 
 ORDERS: Final[Mapping[str, Callable[[Row], Any]]] = {
     "activity": activity,
@@ -60,13 +61,11 @@ class Wanted:
 
 
 class Listing:
-    """Makes lists. Those of a sample are kept for each query, since many browser pages ask the same."""
+    """Makes lists. A sample keeps those that were made of it, since many browser pages ask the same."""
 
     def __init__(self, figures: Figures, waits: Waits) -> None:
         self._figures = figures
         self._waits = waits
-        self._sample: Sample | None = None
-        self._found: dict[tuple[str, str, bool, str], list[Row]] = {}
 
     async def page(self, sample: Sample, wanted: Wanted) -> dict[str, Any]:
         rows = await aside(len(sample.rows), self._rows, sample, wanted)
@@ -76,16 +75,16 @@ class Listing:
                 "rows": [self._json(row, age_s) for row, age_s in zip(page, oldest, strict=True)]}  # fmt: skip
 
     def _rows(self, sample: Sample, wanted: Wanted) -> list[Row]:
-        if self._sample is not sample or len(self._found) > 16:
-            self._sample, self._found = sample, {}
+        if len(sample.lists) > MAX_LISTS:
+            sample.lists.clear()
         key = wanted.search, wanted.order, wanted.rising, wanted.show
-        rows = self._found.get(key)
+        rows = sample.lists.get(key)
         if rows is None:
             shows = SHOWN[wanted.show]
             rows = [row for row in sample.rows.values() if wanted.search in row.name.lower() and shows(row)]
             rows.sort(key=lambda row: row.name)
             rows.sort(key=ORDERS[wanted.order], reverse=not wanted.rising)
-            self._found[key] = rows
+            sample.lists[key] = rows
         return rows
 
     def _json(self, row: Row, oldest_s: float | None) -> dict[str, Any]:

@@ -38,8 +38,8 @@ class Console:
         prepare_topic: Callable[[str], Awaitable[None]],
         max_message_bytes: int,
     ) -> None:
-        self.figures: Final = Figures(engine, broker)
         waits = Waits(broker)
+        self.figures: Final = Figures(engine, broker, waits)
         self.http: Final = ConsoleHttp(
             self.figures,
             waits,

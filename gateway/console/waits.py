@@ -41,6 +41,11 @@ class Waits:
                 self._found.update({name: (asked, age_s) for name, age_s in found.items()})
             return [self._greatest(list(group)) for group in groups]
 
+    def forget(self) -> None:
+        """While nobody looks: a name that is remembered may be all that is left of a large piece of memory."""
+        self._found.clear()
+        self._begin.clear()
+
     def _greatest(self, group: Sequence[Name]) -> float | None:
         ages = [self._found[name][1] for name in group if name in self._found]
         return max(ages, default=None if group else 0.0)
