@@ -40,7 +40,8 @@ from mq_shards.shards.segment_header import Header, decode_header, is_header
 from mq_shards.shards.store import waits
 from mq_shards.shards.store_error import StoreError, explained
 
-VERSION: Final = 1
+VERSION: Final = 2
+UNSUMMED: Final = 1  # the version before there was a checksum of backup.json itself
 CONTENTS: Final = "backup.json"
 LOG: Final = "log"
 REST: Final = "rest-"
@@ -78,21 +79,29 @@ class Backup:
 
     def save(self, path: Path) -> None:
         said = {"version": VERSION, **asdict(self)}
-        durable.save(path / CONTENTS, json.dumps(said).encode())
+        durable.save(path / CONTENTS, json.dumps({"crc": _crc(said), **said}).encode())
 
     @staticmethod
     def load(path: Path) -> Backup | None:
         """Reads backup.json; None: there is none. Raises StoreError."""
         try:
             found = json.loads(durable.read(path / CONTENTS))
-            if found.pop("version") != VERSION:
+            crc = found.pop("crc", None)
+            if found["version"] not in (VERSION, UNSUMMED):
                 raise StoreError(f"{path / CONTENTS} is of another version than {VERSION}")
+            if crc != _crc(found) and found["version"] == VERSION:
+                raise StoreError(f"{path / CONTENTS} is damaged")
+            del found["version"]
             files = {name: File(**file) for name, file in found.pop("files").items()}
             return Backup(**found, files=files)
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise StoreError(f"{path / CONTENTS} is damaged") from None
+
+
+def _crc(said: dict[str, Any]) -> int:
+    return crc32c(json.dumps(said, sort_keys=True).encode())
 
 
 @dataclass(slots=True)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
-from typing import Final
 
 from mq_shards.shards import durable
 from mq_shards.shards.backup import PIECE_BYTES, Backup, File
@@ -14,8 +12,7 @@ from mq_shards.shards.manifest import Manifest
 from mq_shards.shards.meta import Meta
 from mq_shards.shards.paths import META, SEGMENT_NAME, shard_path
 from mq_shards.shards.store_error import StoreError, explained
-
-MAKING: Final = ".restoring"
+from mq_shards.shards.whole_directory import making
 
 
 def restore(backup_dir: Path, to: Path, *, as_new: bool = False) -> Backup:
@@ -27,43 +24,33 @@ def restore(backup_dir: Path, to: Path, *, as_new: bool = False) -> Backup:
     with explained(f"{to} cannot be made of {backup_dir}"):
         if to.exists() and any(to.iterdir()):
             raise StoreError(f"{to} is not empty")
-        making = to.with_name(to.name + MAKING)
-        shutil.rmtree(making, ignore_errors=True)  # left by a restore that was interrupted
-        making.mkdir(mode=0o750, parents=True)
-        try:
-            _fill(backup, backup_dir, making, os.urandom(16).hex() if as_new else backup.id)
-        except BaseException:
-            shutil.rmtree(making, ignore_errors=True)
-            raise
-        if to.exists():
-            to.rmdir()
-        making.rename(to)
-        durable.sync_directory(to.absolute().parent)
+        with making(to, ".restoring") as made:
+            _fill(backup, backup_dir, made, os.urandom(16).hex() if as_new else backup.id)
     return backup
 
 
-def _fill(backup: Backup, backup_dir: Path, making: Path, identity: str) -> None:
+def _fill(backup: Backup, backup_dir: Path, made: Path, identity: str) -> None:
     segments: dict[int, dict[int, int]] = {shard: {} for shard in range(backup.shards)}
     for shard in segments:
-        shard_path(making, shard).mkdir(mode=0o750)
+        shard_path(made, shard).mkdir(mode=0o750)
     for name, file in backup.files.items():
         if name == META or ".." in Path(name).parts or Path(name).is_absolute():
             continue  # written at the end, below
-        _copy(backup_dir / file.at, making / name, file)
+        _copy(backup_dir / file.at, made / name, file)
         if file.begun_ns and (number := SEGMENT_NAME.fullmatch(Path(name).name)):
             segments[int(Path(name).parts[0].removeprefix("shard-"))][int(number[1])] = file.begun_ns
     for shard, listed in segments.items():
-        Manifest(identity, shard, listed).save(shard_path(making, shard))
-    durable.save(making / META, Meta(backup.shards, identity).encode())
-    for path in (making, *(one for one in making.rglob("*") if one.is_dir())):
-        durable.sync_directory(path)
+        Manifest(identity, shard, listed).save(shard_path(made, shard))
+    durable.save(made / META, Meta(backup.shards, identity).encode())
 
 
 def _copy(source: Path, target: Path, file: File) -> None:
     """Copies the first `file.bytes` bytes. Raises StoreError if they are not what was backed up."""
     target.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
     left, crc = file.bytes, 0
-    with os.fdopen(durable.open_to_read(source), "rb") as reading, target.open("wb") as writing:
+    with explained(f"{source} cannot be read"):
+        opened = durable.open_to_read(source)
+    with os.fdopen(opened, "rb") as reading, target.open("wb") as writing:
         while left > 0 and (data := reading.read(min(PIECE_BYTES, left))):
             crc = crc32c(data, crc)
             writing.write(data)

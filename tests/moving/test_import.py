@@ -14,6 +14,7 @@ from pathlib import Path
 
 import greenstalk
 import pytest
+from mq_shards.shards.whole_directory import making
 from mq_shards.supervisor.moving.table import translate
 from mq_shards.supervisor.terminal.importing import beanstalkd, log_writer, nsqd
 
@@ -248,11 +249,12 @@ def test_while_one_imports_no_other_does_and_no_server_starts(tmp_path: Path) ->
     ):
         with locked(tmp_path):
             assert subprocess.run(server, capture_output=True, timeout=30, check=False).returncode > 0
-    with log_writer.LogWriter(tmp_path / "mq-shards", 1) as log:
+    target = tmp_path / "mq-shards"
+    with making(target, ".importing") as made, log_writer.LogWriter(made, 1) as log:
         for system in ("beanstalkd", "nsqd"):
             result = run("import", system, str(tmp_path))
             assert (result.returncode, result.stdout) == (1, b"")
-            assert b"another import makes" in result.stderr and result.stderr.count(b"\n") == 1
+            assert b"another process makes" in result.stderr and result.stderr.count(b"\n") == 1
         log.finish(b'{"source": "x"}\n')
     assert b"nothing to do" in done("import", "nsqd", str(tmp_path))
 

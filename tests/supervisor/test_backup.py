@@ -29,6 +29,7 @@ from mq_shards.shards.reader.view import DataView
 from mq_shards.shards.restore import restore
 from mq_shards.shards.segment_header import Header, decode_header, encode_header
 from mq_shards.shards.store_error import StoreError
+from mq_shards.shards.whole_directory import making
 
 from tests.nsq.api import channel_stats, post
 from tests.reader.broker import started
@@ -169,6 +170,43 @@ def test_a_backup_that_is_killed_leaves_the_one_before(tmp_path: Path) -> None:
         done("backup", str(data), str(to))
     done("restore", str(to), str(tmp_path / "whole"))
     assert len(jobs_of(tmp_path / "whole")) == 850
+
+
+def test_a_backup_whose_list_of_files_is_damaged_is_refused(tmp_path: Path) -> None:
+    data, to = tmp_path / "data", tmp_path / "backup"
+    with broker_of(data, *OPTIONS) as (_, client):
+        client.put(b"x")
+        done("backup", str(data), str(to))
+    whole, listed = backups.Backup.load(to), (to / backups.CONTENTS).read_bytes()
+    for place in range(len(listed)):
+        damaged = bytearray(listed)
+        damaged[place] ^= 1 << place % 8
+        (to / backups.CONTENTS).write_bytes(damaged)
+        with contextlib.suppress(StoreError):
+            assert backups.Backup.load(to) == whole, place
+    of_version_1 = {name: value for name, value in json.loads(listed).items() if name != "crc"} | {"version": 1}
+    (to / backups.CONTENTS).write_text(json.dumps(of_version_1))
+    assert backups.Backup.load(to) == whole
+
+
+def test_two_restores_at_once_do_not_spoil_each_other(tmp_path: Path) -> None:
+    data, kept, to = (tmp_path / name for name in ("data", "kept", "to"))
+    with broker_of(data, *OPTIONS) as (_, client):
+        job = client.put(BODY)
+        done("backup", str(data), str(kept))
+    with pytest.raises(KeyboardInterrupt), making(to, ".restoring") as made:
+        (made / "file").touch()
+        result = run("restore", str(kept), str(to))
+        assert (result.returncode, result.stderr.count(b"\n")) == (1, 1), result
+        assert b"another process makes" in result.stderr and (made / "file").exists()
+        raise KeyboardInterrupt
+    done("restore", str(kept), str(to))
+    assert jobs_of(to) == {job}
+    segment = next(kept.glob("log/*/*.log"))
+    segment.unlink()
+    result = run("restore", str(kept), str(tmp_path / "again"))
+    assert (result.returncode, result.stderr.count(b"\n")) == (1, 1), result
+    assert f"{segment} cannot be read".encode() in result.stderr
 
 
 def test_channels_readers_and_writers_come_back(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 
 from mq_shards.shards.meta import MAX_SHARDS
 from mq_shards.shards.store_error import StoreError
+from mq_shards.shards.whole_directory import making
 from mq_shards.supervisor.moving.table import IMPORTS
 from mq_shards.supervisor.moving.translation import DATA_DIR
 from mq_shards.supervisor.terminal.client import ClientError, reason
@@ -89,12 +90,9 @@ def _import(system: str, source: Path, target: Path, shards: int) -> int:
         return _is_there(target)
     if target.exists() and any(target.iterdir()):
         raise ClientError(f"{target} is no data directory, and not empty")
-    if target.is_mount():  # nothing can be renamed to it
-        raise ClientError(f"a disk is mounted at {target}: name a directory in it, such as {target / DATA_DIR}")
-    # An import that is interrupted leaves nothing visible: the next one starts over.
     do: Callable[[Path, LogWriter, int], dict[str, int]] = _from_beanstalkd if system == "beanstalkd" else _from_nsqd
     left = beanstalkd if system == "beanstalkd" else nsqd
-    with left.locked(source), LogWriter(target, shards) as log:
+    with left.locked(source), making(target, ".importing") as made, LogWriter(made, shards) as log:
         counts = do(source, log, shards)
         note = {"from": system, "source": str(source.absolute()), "at_ns": time.time_ns(), **counts}
         log.finish(json.dumps(note).encode() + b"\n")

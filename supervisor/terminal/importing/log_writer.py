@@ -1,14 +1,9 @@
 """Writes the segments of a data directory that no broker has opened yet: the records that a broker would have written
-if all messages had been published and consumed here (csrc/log/records.h, docs/log.md).
-
-The directory is made under another name, and renamed when all of it is on disk: so it exists as a whole or not at all.
-"""
+if all messages had been published and consumed here (csrc/log/records.h, docs/log.md)."""
 
 from __future__ import annotations
 
-import fcntl
 import os
-import shutil
 import struct
 import time
 from collections.abc import Iterable
@@ -25,7 +20,6 @@ from mq_shards.shards.layout import RECORD_BYTES
 from mq_shards.shards.manifest import Manifest
 from mq_shards.shards.paths import META, segment_name, shard_path
 from mq_shards.shards.segment_header import Header, encode_header
-from mq_shards.shards.store_error import StoreError
 from mq_shards.supervisor.moving.translation import IMPORTED
 
 SEGMENT_BYTES: Final = 64 << 20
@@ -178,60 +172,34 @@ class _Shard:
 
 
 class LogWriter:
-    """To be used in a `with`; the directory exists after finish(), or not at all. Raises OSError, StoreError."""
+    """To be used in a `with`. Raises OSError, StoreError."""
 
     def __init__(self, directory: Path, shards: int) -> None:
-        self._final = directory
-        self._making = directory.with_name(directory.name + ".importing")
+        """`directory` is empty."""
+        self._path = directory
         self._shards_count = shards
         self._topics: dict[bytes, Topic] = {}
         self._count = 0
 
     def __enter__(self) -> LogWriter:
-        self._lock = _made_and_locked(self._making)
-        try:
-            for left in self._making.iterdir():  # by an interrupted import
-                shutil.rmtree(left) if left.is_dir() else left.unlink()
-            self._begin()
-        except BaseException:
-            os.close(self._lock)
-            raise
-        return self
-
-    def _begin(self) -> None:
-        directory = DataDirectory.open_or_create(self._making, self._shards_count)
+        directory = DataDirectory.open_or_create(self._path, self._shards_count)
         begun = time.time_ns()
         self._shards = [
-            _Shard(self._making, directory.id, shard, self._shards_count, begun) for shard in range(self._shards_count)
+            _Shard(self._path, directory.id, shard, self._shards_count, begun) for shard in range(self._shards_count)
         ]
         self._directory = directory
+        return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            for shard in self._shards:
-                shard.close()
-            self._directory.close()
-            if kind is not None:
-                shutil.rmtree(self._making, ignore_errors=True)
-        finally:
-            os.close(self._lock)
+    def __exit__(self, *_: object) -> None:
+        for shard in self._shards:
+            shard.close()
+        self._directory.close()
 
     def finish(self, note: bytes) -> None:
-        """Makes everything durable, then renames the directory. imported_note() returns `note`."""
+        """Makes everything durable. imported_note() returns `note`."""
         for shard in self._shards:
             shard.end()
-        durable.save(self._making / IMPORTED, note)
-        status = (self._final if self._final.exists() else self._final.parent).stat()
-        if os.geteuid() == 0:  # the owner is that of the other server's files, or of the directory that was there
-            for path in (self._making, *self._making.rglob("*")):
-                os.chown(path, status.st_uid, status.st_gid)
-        durable.sync_directory(self._making)
-        if self._final.exists():  # it is empty: any other was refused before
-            self._final.rmdir()
-        self._making.rename(self._final)
-        durable.sync_directory(self._final.parent)
-
-    # --- records ----------------------------------------------------------------------------------------------------
+        durable.save(self._path / IMPORTED, note)
 
     def topic(self, name: bytes, time_ns: int, *, is_durable: bool) -> Topic:
         """The topic of that name, created if need be. `is_durable`: a topic of NSQ, not a tube."""
@@ -294,21 +262,6 @@ class LogWriter:
     def _finish(shard: _Shard, topic: Topic, channel: Channel, seqs: list[int]) -> None:
         body = b"".join(struct.pack("<i", seq - seqs[0]) for seq in seqs)
         shard.append(FINISH, topic.number, seqs[0], 0, channel.number, b"", body)
-
-
-def _made_and_locked(directory: Path) -> int:
-    """The lock, which is held until it is closed. Raises OSError, StoreError if another import holds it."""
-    directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-    lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        is_its = os.path.samestat(os.fstat(lock), directory.stat())
-    except (BlockingIOError, FileNotFoundError):
-        is_its = False  # FileNotFoundError: it has just been finished, and renamed
-    if not is_its:
-        os.close(lock)
-        raise StoreError(f"another import makes {directory}")
-    return lock
 
 
 def imported_note(directory: Path) -> bytes | None:
