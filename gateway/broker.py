@@ -108,7 +108,7 @@ class Broker:
         self._is_refused = is_refused
         self._message_timeout_ns = message_timeout_ns
         self._catalogs = asyncio.Semaphore(CATALOGS_AT_ONCE)
-        self._surveys = Surveys(self._topics_of)
+        self._surveys = Surveys(self._catalog_of)
         # What the supervisor says: the processes that do not answer it, and how often each has not.
         self.hanging: Sequence[str] = ()
         self.hangs: Mapping[str, int] = {}
@@ -228,11 +228,11 @@ class Broker:
         found = await self._surveys.take((w for w in range(self._engine.workers) if w not in missing), within_s)
         return replace(found, silent=found.silent | missing)
 
-    async def _topics_of(self, worker: int) -> list[Topic]:
+    async def _catalog_of(self, worker: int) -> bytes:
         answer = await self.workers.ask(worker, lib.MSG_CATALOG)
         if answer.status == engine_module.FAILED:
             raise WorkersError("a worker died while it was asked")
-        return await catalog.decode_in_pieces(answer.body)
+        return answer.body
 
     async def each_topic(self) -> AsyncIterator[Topic]:
         """Yields all topics, in no order, for callers that do not keep them. Raises WorkersError before the first."""

@@ -2,7 +2,8 @@
 nobody: the topics of the others are given without its own, and it is named.
 
 What a silent worker was asked stays under way, and the next survey waits for that same answer. So a worker that hangs
-has one question to answer when it goes on, and one that is only slow is heard a survey later.
+has one question to answer when it goes on, and one that is only slow is heard a survey later. How long it takes to read
+what it has answered is no matter: with very many topics that is longer than one waits for a worker.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from mq_shards.gateway.catalog import Topic
+from mq_shards.gateway.catalog import Topic, decode_in_pieces
 from mq_shards.gateway.turns import sorted_by_name
 from mq_shards.gateway.workers import WorkersError
 
@@ -25,19 +26,24 @@ KEPT_S: Final = 5.0  # how old an answer may be that came too late for its own s
 class Survey:
     topics: list[Topic]  # of the workers that have answered, sorted by name
     silent: frozenset[int]  # the other workers
-    took_s: float  # until the last of the answers came
+    took_s: float  # until the last of the answers came, and to read them
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    topics: list[Topic] | None  # None: the worker has died, or there was no answer for very long
+    catalog: bytes | None  # None: the worker has died, or there was no answer for very long
     at: float
 
 
 class Surveys:
-    def __init__(self, ask: Callable[[int], Awaitable[list[Topic]]]) -> None:
-        """`ask` returns a worker's topics, or raises WorkersError."""
+    def __init__(
+        self,
+        ask: Callable[[int], Awaitable[bytes]],
+        read: Callable[[bytes], Awaitable[list[Topic]]] = decode_in_pieces,
+    ) -> None:
+        """`ask` returns a worker's catalog, or raises WorkersError; `read` returns the topics in one."""
         self._ask = ask
+        self._read = read
         self._late: dict[int, asyncio.Task[_Answer]] = {}  # what was not answered in time, by worker
 
     @property
@@ -61,10 +67,12 @@ class Surveys:
         answers = {worker: one.result() for worker, one in asked.items() if one.done()}
         for worker, one in asked.items():
             self._keep(worker, one)
-        heard = [(answer.at, answer.topics) for answer in answers.values() if answer.topics is not None]
-        topics = await sorted_by_name([topic for _, of in heard for topic in of], lambda topic: topic.name)
-        silent = frozenset(worker for worker in asked if worker not in answers or answers[worker].topics is None)
-        return Survey(topics, silent, max((at for at, _ in heard), default=begun) - begun)
+        heard = [answer for answer in answers.values() if answer.catalog is not None]
+        last_at, read_at = max((answer.at for answer in heard), default=begun), _now()
+        read = [topic for answer in heard for topic in await self._read(answer.catalog or b"")]
+        topics = await sorted_by_name(read, lambda topic: topic.name)
+        silent = frozenset(worker for worker in asked if worker not in answers or answers[worker].catalog is None)
+        return Survey(topics, silent, last_at - begun + _now() - read_at)
 
     def _keep(self, worker: int, one: asyncio.Task[_Answer]) -> None:
         """Keeps what is not answered, once for each worker, and forgets what was late and is used now."""
@@ -75,10 +83,10 @@ class Surveys:
 
     async def _of(self, worker: int) -> _Answer:
         try:
-            topics = await self._ask(worker)
+            catalog = await self._ask(worker)
         except WorkersError:
             return _Answer(None, _now())
-        return _Answer(topics, _now())
+        return _Answer(catalog, _now())
 
 
 def _now() -> float:
