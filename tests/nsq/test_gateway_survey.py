@@ -8,7 +8,6 @@ from mq_shards.gateway.catalog import Topic
 from mq_shards.gateway.survey import KEPT_S, Surveys
 from mq_shards.gateway.workers import WorkersError
 
-
 WITHIN_S = 0.01
 
 
