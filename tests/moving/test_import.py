@@ -343,6 +343,12 @@ def test_files_that_nsqd_has_read_and_removed_are_not_waited_for(tmp_path: Path)
     files[0].unlink()
     result = run("import", "nsqd", str(source))
     assert result.returncode == 0 and b"000000.dat is not there: it is read from" in result.stderr
+    for name, spoil in (("unnoted", Path.unlink), ("damaged", lambda path: path.write_text("1\n0"))):
+        copy = shutil.copytree(lacking, tmp_path / name)
+        spoil(copy / "t:c.diskqueue.meta.dat")
+        result = run("import", "nsqd", str(copy))
+        assert result.returncode == 0 and b"100 messages" in result.stdout
+        assert b"t:c.diskqueue.meta.dat is " in result.stderr and b"000000.dat on are taken over" in result.stderr
     (lacking / files[1].name).unlink()
     os.truncate(lacking / files[-1].name, files[-1].stat().st_size - (4 + 26 + 3))
     result = run("import", "nsqd", str(lacking))

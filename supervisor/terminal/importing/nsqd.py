@@ -76,16 +76,25 @@ class Queue:
         return self._directory / f"{self._name}.diskqueue.{file:06d}.dat"
 
     def _ends(self) -> tuple[tuple[int, int], tuple[int, int]] | None:
-        """File and position to read from, and to write to; None: there is no queue. Raises ClientError."""
+        """File and position to read from, and to write to; None: there is no queue. Raises OSError."""
         path = self._directory / f"{self._name}.diskqueue.meta.dat"
         try:
             _, *ends = durable.read(path).decode().split("\n")[:3]
             reading, writing = (tuple(map(int, end.split(","))) for end in ends)
             return (reading[0], reading[1]), (writing[0], writing[1])
-        except FileNotFoundError:
-            return None
+        except FileNotFoundError:  # nsqd makes it some seconds after the queue's first file
+            what = "not there"
         except (ValueError, IndexError):
-            raise ClientError(f"{path} is damaged") from None
+            what = "damaged"
+        there = self._numbers(0)
+        if not there:
+            return None
+        print(
+            f"mq-shards: {path} is {what}: all messages from {self._path(there[0]).name} on are taken over, of which some"
+            " may have been finished",
+            file=sys.stderr,
+        )
+        return (there[0], 0), (there[-1], 0)
 
     def _numbers(self, first: int) -> list[int]:
         """The numbers of the files that exist, from `first` on."""
@@ -94,7 +103,7 @@ class Queue:
         return sorted(int(number) for number in numbers if number.isdigit() and int(number) >= first)
 
     def places(self, files: list[Path], progress: Progress) -> Places:
-        """Where the messages lie. Appends the files of the queue to `files`. Raises ClientError, OSError."""
+        """Where the messages lie. Appends the files of the queue to `files`. Raises OSError."""
         ends = self._ends()
         if ends is None:
             return np.empty(0, PLACE)
@@ -152,7 +161,7 @@ class Import:
     """One topic."""
 
     def __init__(self, directory: Path, topic: dict[str, Any], progress: Progress) -> None:
-        """Finds out where the messages of the topic are. Raises ClientError, OSError."""
+        """Finds out where the messages of the topic are. Raises OSError."""
         self.name: str = topic["name"]
         self.paused = bool(topic.get("paused"))
         self.channels: list[tuple[str, bool]] = [
