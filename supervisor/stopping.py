@@ -41,6 +41,8 @@ class Stop:
     def look(self, left: Sequence[Child], waited_for: Iterable[Child], now: float) -> str:
         """Kills those that are `left` when their time is over. Returns what the stop waits for, once in SAID_S;
         otherwise ""."""
+        if not left:  # the last has just ended
+            return ""
         if self._deadline is not None and self._deadline <= now:
             self._kill(left, f"not stopped within {self._timeout_s:g} s")
         if self._said_at is None or self._said_at > now:

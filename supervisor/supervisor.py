@@ -368,7 +368,7 @@ class Supervisor:
         left = self._processes.alive
         # First acceptors and gateway send out what they have, then workers write and sync what they have.
         first = [child for child in left if child.role != "worker"]
-        titles = stop.look(left, first if self._stage is Stage.STOPPING_ACCEPTORS else left, now)
+        titles = stop.look(left, first or left, now)
         if titles:
             self._notifier.stopping(f"stopping, waiting for {titles}")
 
