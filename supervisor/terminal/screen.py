@@ -94,7 +94,7 @@ def _title(at: str, overview: Mapping[str, Any], view: View, width: int) -> Line
     else:
         up = int((overview["now_wall_ns"] - overview["started_wall_ns"]) / 1e9)
         health = "drains" if overview["draining"] else overview["health"]
-        line += [Piece(f"  up {_duration(up)} ", DIM), Piece(f" {health} ", GOOD if health == "OK" else BAD)]
+        line += [Piece(f"  {health} ", GOOD if health == "OK" else BAD), Piece(f" up {_duration(up)}", DIM)]
     if view.paused:
         line.append(Piece("  standing still: p", BAD))
     return line

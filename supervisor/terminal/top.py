@@ -92,7 +92,7 @@ class _Asking(threading.Thread):
     def found(self) -> tuple[tuple[dict[str, Any], dict[str, Any]] | None, str]:
         with self._lock:
             waited_s = 0 if self._asked_at is None else int(time.monotonic() - self._asked_at)
-            late = f"{self._client.at} has not answered for {waited_s} s" if waited_s >= SLOW_S else ""
+            late = f"no answer for {waited_s} s" if waited_s >= SLOW_S else ""
             return self._found, self._error or late
 
     def run(self) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -179,6 +181,14 @@ def test_it_says_while_the_broker_is_away_and_goes_on_when_it_is_back(tmp_path: 
             wait_until(lambda: run("topics", where).returncode == 0, "it is served")
             terminal = Terminal(tmp_path, shlex.join([*MQ, "top", "--interval", "0.1", where]))
             stack.callback(terminal.close)
+            terminal.sees(" OK")
+            os.kill(gateway := server.pid_of("mq-gateway"), signal.SIGSTOP)
+            terminal.sees("no answer for ")
+            os.kill(gateway, signal.SIGCONT)
+            os.kill(worker := server.pid_of("mq-worker-1"), signal.SIGSTOP)
+            terminal.sees("NOK - mq-worker-1 does not answer")
+            terminal.sees("[ does not answer")
+            os.kill(worker, signal.SIGCONT)
             terminal.sees(" OK")
             server.kill()
             terminal.sees("no broker at")
