@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 from mq_shards.shards.backup import make
 from mq_shards.shards.last_run import NAME
+from mq_shards.shards.manifest import NAME as MANIFEST
 from mq_shards.shards.restore import restore
 
 from tests.crash.test_power_cut import SOURCE, Disk
 from tests.preload import compiled
 from tests.pulsar.servers import PulsarServer, running
+from tests.servers import wait_until
 
 pulsar = pytest.importorskip("pulsar")
 
@@ -126,7 +128,11 @@ def test_over_a_real_power_cut_no_id_is_given_out_twice(disk: Disk, tmp_path: Pa
         "LD_PRELOAD": str(shim), "POWERCUT_DIR": str(disk.data), "POWERCUT_SHADOW": str(disk.shadow),
     }  # fmt: skip
     with running(shards=1, data_dir=disk.data, sync="never", env=env) as server:
-        before = send(server, 50)
+        # The worker syncs a segment once, soon after its first record, to list it as begun. What comes behind is lost.
+        before = send(server, 5)
+        manifest = disk.data / "shard-0000" / MANIFEST
+        wait_until(lambda: json.loads(manifest.read_bytes())["segments"]["1"], "the segment is listed as begun")
+        before += send(server, 50)
         server.kill()
     left = disk.after_the_cut(tmp_path / "left")
     with running(shards=1, data_dir=left) as server:
@@ -136,5 +142,5 @@ def test_over_a_real_power_cut_no_id_is_given_out_twice(disk: Disk, tmp_path: Pa
         while reader.has_message_available():
             kept.append(reader.read_next(5000).message_id().entry_id())
         client.close()
-        assert len(kept) < len(before), "the cut lost nothing, so this proves nothing"
+        assert 5 <= len(kept) < len(before), "the cut lost nothing, so this proves nothing"
         assert not set(send(server, 60)) & set(before)
