@@ -10,7 +10,7 @@ from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar.bundles import in_bundle
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import NoSubscriptionError, NoTopicError, used_channels
-from mq_shards.gateway.pulsar.http_subscriptions import not_expired
+from mq_shards.gateway.pulsar.http_subscriptions import expire
 from mq_shards.gateway.pulsar.http_topics import message_id
 from mq_shards.gateway.pulsar.refusals import RefusedError
 from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of
@@ -51,16 +51,11 @@ class HttpAll:
         return names if only is None else [one for one in names if one == only]
 
     async def _expire(self, call: Call) -> Answer:
-        """Like a real broker, fails at the first subscription that has no message so old."""
-        name, parts = await self._there(call)
-        before_ns = int((self._control.now_s() - call.number("seconds")) * 1e9)
+        """Like a real broker, fails at the first subscription that refuses it."""
+        _, parts = await self._there(call)
         for part in parts:
             for subscription in await self._subscriptions(part):
-                where = await self._control.core.position(part.core, subscription)
-                entry = await self._control.core.entry(part.core, where.unfinished, head=True)
-                if entry is None or entry.time_ns >= before_ns:
-                    raise not_expired(name, subscription)
-                await self._control.core.expire(part.core, subscription, before_ns)
+                await expire(self._control, part, subscription, call.number("seconds"))
         return NO_CONTENT
 
     async def _pass_all(self, part: TopicName, only: str | None = None) -> None:

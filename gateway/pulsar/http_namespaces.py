@@ -23,6 +23,7 @@ QUOTA_TYPES: Final = ("destination_storage", "message_age")
 QUOTA_POLICIES: Final = ("producer_request_hold", "producer_exception", "consumer_backlog_eviction")
 INACTIVE_MODES: Final = ("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up")
 MAX_ROLES: Final = 1000
+MAX_BOOKIES: Final = 5  # of a ledger, as a real broker has it: nothing is made of it here
 _OF_KIND: Final[dict[type, Callable[[object, str], Any]]] = {
     bool: scalars.flag,
     int: scalars.whole,
@@ -105,8 +106,13 @@ def _persistence(given: Any) -> Json:  # noqa: ANN401
             "managedLedgerMaxMarkDeleteRate": 0.0,
         },
     )
-    if not found["bookkeeperEnsemble"] >= found["bookkeeperWriteQuorum"] >= found["bookkeeperAckQuorum"]:
-        raise precondition("Bookkeeper Ensemble >= WriteQuorum >= AckQuoru")
+    numbers = {name: found[f"bookkeeper{name}"] for name in ("Ensemble", "WriteQuorum", "AckQuorum")}
+    for name, number in numbers.items():
+        if not 0 < number <= MAX_BOOKIES:
+            raise RefusedError(400, "MetadataError", f"Bookkeeper-{name} must be <= {MAX_BOOKIES} and > 0.")
+    if [*numbers.values()] != sorted(numbers.values(), reverse=True):
+        order = " >= ".join(f"{name} ({number})" for name, number in numbers.items())
+        raise RefusedError(400, "MetadataError", f"Bookkeeper {order}")
     return found
 
 

@@ -85,7 +85,11 @@ _OF_WORKER = tuple(f"/admin/v3/{kind}" for kind in ("functions", "sink", "sinks"
 _BELOW = ("/{tenant}/{namespace}", "/{tenant}/{namespace}/{name}", "/{tenant}/{namespace}/{name}/{what}")
 
 ROUTES: Routes = {
-    **{f"{kind}{below}": dict.fromkeys(_ALL_METHODS, _NO_WORKER) for kind in _OF_WORKER for below in _BELOW},
+    **{
+        f"{kind}{below}": dict.fromkeys(_ALL_METHODS, _NO_WORKER)
+        for kind in _OF_WORKER
+        for below in ("/{tenant}", *_BELOW)
+    },
     "/admin/v2/worker/{what}": {"GET": _NO_WORKER},
     **{f"/admin/v3/packages/{{type}}{below}": dict.fromkeys(_ALL_METHODS, _NO_PACKAGES) for below in _BELOW},
     f"{_CLUSTER}/peers": {"GET": _empty(None), "POST": _CANNOT_ISOLATE},

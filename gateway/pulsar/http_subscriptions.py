@@ -26,10 +26,29 @@ _NAMED: Final = {
     "earliest": {"ledgerId": -1, "entryId": -1},
     "latest": {"ledgerId": LATEST_ID, "entryId": LATEST_ID},
 }
+FEW: Final = 1000  # entries: what is expired of so few while a consumer is there, and at work
 SUB: Final = f"{TOPIC}/subscription/{{subscription}}"
 
 
-def not_expired(name: TopicName, subscription: str) -> RefusedError:
+async def expire(control: Control, part: TopicName, subscription: str, seconds: int) -> None:
+    """Finishes all messages of a topic that is not partitioned, or of a partition, that are older. As at a real broker
+    it is refused where the backlog is empty, or small and being consumed with nothing so old in it.
+
+    Raises RefusedError, NoTopicError, NoSubscriptionError.
+    """
+    where = await control.core.position(part.core, subscription)
+    before_ns = int(control.now_s() * 1e9) - seconds * 1_000_000_000
+    entry = await control.core.entry(part.core, where.unfinished, head=True)
+    if entry is not None and entry.time_ns < before_ns:
+        await control.core.expire(part.core, subscription, before_ns)
+        return
+    connected = (await control.clients.of([str(part)]))[str(part)]
+    consumed = any(one.get("subscription") == subscription for one in connected.consumers)
+    if entry is None or (consumed and where.next_seq - where.unfinished < FEW):
+        raise _not_expired(part, subscription)
+
+
+def _not_expired(name: TopicName, subscription: str) -> RefusedError:
     return conflict(
         f"Expire message by timestamp not issued on topic {name} for subscription {subscription} due to ongoing "
         "message expiration not finished or subscription almost catch  up. If it's performed on a partitioned topic "
@@ -213,19 +232,18 @@ class HttpSubscriptions:
         return NO_CONTENT
 
     async def _expire(self, call: Call) -> Answer:
-        """Finishes all messages that are older."""
-        name, parts = await self._there(call)
-        seconds = call.number("seconds")
-        moved = False
+        """Where a partition refuses it the others do it all the same."""
+        _, parts = await self._there(call)
+        refused: RefusedError | None = None
         for part in parts:
-            where = await self._where_is(call, part)
-            before_ns = int(self._control.now_s() * 1e9) - seconds * 1_000_000_000
-            entry = await self._control.core.entry(part.core, where.unfinished, head=True)
-            if entry is not None and entry.time_ns < before_ns:
-                await self._control.core.expire(part.core, call.names["subscription"], before_ns)
-                moved = True
-        if not moved:
-            raise not_expired(name, call.names["subscription"])
+            try:
+                await expire(self._control, part, call.names["subscription"], call.number("seconds"))
+            except (NoTopicError, NoSubscriptionError):
+                raise self._missing(call, part) from None
+            except RefusedError as error:
+                refused = refused or error
+        if refused is not None:
+            raise refused
         return NO_CONTENT
 
     async def _expire_to_id(self, call: Call) -> Answer:

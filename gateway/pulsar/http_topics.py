@@ -15,7 +15,7 @@ from mq_shards.gateway.pulsar.http_namespaces import MAX_ROLES, actions_of
 from mq_shards.gateway.pulsar.refusals import RefusedError, not_found, precondition, too_many
 from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of
 from mq_shards.gateway.pulsar.scalars import whole
-from mq_shards.gateway.pulsar.stats import Stats
+from mq_shards.gateway.pulsar.stats import Stats, metadata_of
 from mq_shards.gateway.pulsar.upkeep import Upkeep
 
 TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
@@ -84,6 +84,11 @@ class HttpTopics:
             raise precondition(
                 f"Can't create topic {name.local} with \"-partition-\" followed by numeric value if there isn't a "
                 f"partitioned topic {name.base.local} created."
+            )
+        if base is not None and name.partition >= base.partitions > 0:
+            raise precondition(
+                f"Can't create topic {name.local} with \"-partition-\" followed by a number smaller than number of "
+                f"partition of partitioned topic {name.base.local}"
             )
         await self._control.create_new(name, 0, properties)
         return NO_CONTENT
@@ -164,15 +169,15 @@ class HttpTopics:
     async def _stats_of(self, call: Call) -> Answer:
         earliest = call.flag("getEarliestTimeInBacklog")
         found = await self._stats.topic(await self._one(call), earliest=earliest)
-        return json_of(_without_clients(call, found))
+        return json_of(_as_asked(call, found))
 
     async def _partitioned_stats(self, call: Call) -> Answer:
         name, _ = self._of_partitions(call)
         per_partition = call.flag("perPartition", default=True)
         found = await self._stats.partitioned(name, per_partition=per_partition)
         for part in found["partitions"].values():
-            _without_clients(call, part)
-        return json_of(_without_clients(call, found))
+            _as_asked(call, part)
+        return json_of(_as_asked(call, found, len(self._control.parts(name))))
 
     async def _internal(self, call: Call) -> Answer:
         return json_of(await self._stats.internal(await self._one(call)))
@@ -184,7 +189,7 @@ class HttpTopics:
     async def _partitioned_internal(self, call: Call) -> Answer:
         name, topic = self._of_partitions(call)
         parts = {str(part): await self._stats.internal(part) for part in self._control.parts(name)}
-        return json_of({"metadata": {"partitions": topic.partitions, "deleted": False}, "partitions": parts})
+        return json_of({"metadata": metadata_of(topic), "partitions": parts})
 
     # --- operations -------------------------------------------------------------------------------------------------
 
@@ -311,8 +316,11 @@ def message_id(name: TopicName, position: Position) -> dict[str, int]:
     }
 
 
-def _without_clients(call: Call, stats: Json) -> Json:
-    """Leaves out of a topic's stats the clients that are not wanted."""
+def _as_asked(call: Call, stats: Json, partitions: int = 1) -> Json:
+    """Leaves out of a topic's stats what is not wanted: clients; sizes of backlogs, of each partition -1."""
+    if not call.flag("subscriptionBacklogSize", default=True):
+        for subscription in stats["subscriptions"].values():
+            subscription["backlogSize"] = -partitions
     if call.flag("excludePublishers"):
         stats["publishers"] = []
     if call.flag("excludeConsumers"):

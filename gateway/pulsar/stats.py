@@ -18,7 +18,7 @@ from mq_shards.csrc._core import lib
 from mq_shards.gateway.catalog import Channel
 from mq_shards.gateway.catalog import Topic as Figures
 from mq_shards.gateway.pulsar.by_time import published_ms
-from mq_shards.gateway.pulsar.catalog import Json, Subscription
+from mq_shards.gateway.pulsar.catalog import Json, Subscription, Topic
 from mq_shards.gateway.pulsar.client_stats import (
     consumers_together,
     of_consumers,
@@ -68,6 +68,9 @@ _SUBSCRIPTION: Final[Json] = {
         f"dispatchThrottled{what}EventsBy{by}Limit": 0
         for by in ("Subscription", "Topic", "Broker") for what in ("Msg", "Bytes")
     },
+}  # fmt: skip
+_NON_PERSISTENT: Final[Json] = {
+    "backlogQuotaLimitSize": 0, "backlogQuotaLimitTime": 0, "oldestBacklogMessageAgeSeconds": 0, "msgDropRate": 0.0,
 }  # fmt: skip
 # The fields that are added up over partitions; the others keep the value of an unused topic.
 _NOT_ADDED: Final = ("last", "backlogQuota")
@@ -125,6 +128,9 @@ class Stats:
         quota = policies.get("backlog_quota_map", {})
         found["backlogQuotaLimitSize"] = quota.get("destination_storage", {}).get("limitSize", -1)
         found["backlogQuotaLimitTime"] = quota.get("message_age", {}).get("limitTime", -1)
+        if name.domain == NON_PERSISTENT:
+            found |= _NON_PERSISTENT
+            del found["deduplicationStatus"]
         run = self._compaction.of(name)
         found["compaction"] = {
             "lastCompactionRemovedEventCount": run.removed, "lastCompactionSucceedTimestamp": run.succeeded_ms,
@@ -165,6 +171,8 @@ class Stats:
         found: Json = {**_TOPIC, **{key: sum(part[key] for part in parts.values()) for key in _ADDED}}
         found["averageMsgSize"] = found["bytesInCounter"] / found["msgInCounter"] if found["msgInCounter"] else 0.0
         found["oldestBacklogMessageAgeSeconds"] = 0  # as a real broker puts the -1 of partitions together
+        if name.domain == NON_PERSISTENT:
+            found |= _NON_PERSISTENT
         del found["deduplicationStatus"]
         found["publishers"] = publishers_together(part["publishers"] for part in parts.values())
         subscriptions: dict[str, list[Json]] = {}
@@ -172,12 +180,8 @@ class Stats:
             for sub, figures in part["subscriptions"].items():
                 subscriptions.setdefault(sub, []).append(figures)
         found["subscriptions"] = {sub: _together(of_parts) for sub, of_parts in subscriptions.items()}
-        if name.domain == NON_PERSISTENT:
-            found["msgDropRate"] = sum(part["msgDropRate"] for part in parts.values())
         topic = self._control.namespace(name.namespace).topics[str(name)]
-        found["metadata"] = {"partitions": topic.partitions, "deleted": False}
-        if topic.properties:
-            found["metadata"]["properties"] = topic.properties
+        found["metadata"] = metadata_of(topic)
         found["partitions"] = parts if per_partition else {}
         return found
 
@@ -316,10 +320,15 @@ def _subscription(channel: Channel, connected: Connected, topic: Figures, about:
     }
 
 
+def metadata_of(topic: Topic) -> Json:
+    """Of one that is partitioned."""
+    found: Json = {"partitions": topic.partitions, "deleted": False}
+    return found | {"properties": topic.properties} if topic.properties else found
+
+
 def _pass_on(found: Json) -> None:
     """Changes a topic's figures to those of one that is not persistent: messages are with consumers or dropped. A real
     broker counts drops for the topic only where a publisher sends too much, which is not dropped here."""
-    found["msgDropRate"] = 0.0
     for one in found["publishers"]:
         one["msgDropRate"] = 0.0
     for one in found["subscriptions"].values():

@@ -633,4 +633,34 @@ SCENES: Final[dict[str, list[Step]]] = {
         ("GET", "brokers/nowhere"),
         ("GET", "brokers/standalone/nowhere:1/ownedNamespaces"),
     ],
+    "bookies that hold a ledger": [
+        ("PUT", "namespaces/public/ledgers"),
+        *(
+            ("POST", "namespaces/public/ledgers/persistence",
+             {"bookkeeperEnsemble": ensemble, "bookkeeperWriteQuorum": write, "bookkeeperAckQuorum": ack})
+            for ensemble, write, ack in ((1, 1, 3), (1, 2, 1), (0, 0, 0), (6, 6, 6), (1, 0, 0), (1, 1, 0), (5, 5, 5))
+        ),
+        ("DELETE", "namespaces/public/ledgers"),
+    ],
+    "lists of a functions worker": [
+        ("GET", f"/admin/v3/{path}")
+        for path in ("sink/builtinsinks", "sinks/builtinsinks", "source/builtinsources", "functions/connectors")
+    ],
+    "partitions that are not there": [
+        ("PUT", "namespaces/public/parts"),
+        *(
+            step
+            for domain in ("persistent", "non-persistent")
+            for step in (
+                ("PUT", f"{domain}/public/parts/t/partitions", 2),
+                ("PUT", f"{domain}/public/parts/t-partition-0"),
+                ("PUT", f"{domain}/public/parts/t-partition-2"),
+                ("PUT", f"{domain}/public/parts/u-partition-0"),
+                ("GET", f"{domain}/public/parts/t-partition-1/stats"),
+                ("GET", f"{domain}/public/parts/t/partitioned-stats"),
+                ("DELETE", f"{domain}/public/parts/t/partitions"),
+            )
+        ),
+        ("DELETE", "namespaces/public/parts"),
+    ],
 }

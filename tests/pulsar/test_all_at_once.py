@@ -75,6 +75,45 @@ def test_who_is_there_is_not_unsubscribed(server: PulsarServer, namespace: str) 
         assert answer["status"] == 409 and "for subscription a due to" in answer["json"]["reason"]
 
 
+def test_to_expire_is_refused_only_where_a_consumer_is_about_to_have_what_is_left(
+    server: PulsarServer, namespace: str
+) -> None:
+    def expire(what: str) -> int:
+        return int(ask(server, "POST", f"persistent/{namespace}/t/{what}/expireMessages/100")["status"])
+
+    with Wire(server.port).connect() as wire:
+        topic = f"persistent://{namespace}/t"
+        wire.subscribe(topic, "a", 1)
+        assert expire("subscription/a") == expire("all_subscription") == 409, "there is nothing"
+        wire.ask("close_consumer", consumer_id=1)
+        wire.producer(topic)
+        wire.send(b"new")
+        wire.expect("send_receipt")
+        assert expire("subscription/a") == expire("all_subscription") == 204, "nobody is there"
+        assert backlogs(server, f"{namespace}/t") == {"a": 1}
+        wire.subscribe(topic, "a", 1)
+        assert expire("subscription/a") == expire("all_subscription") == 409, "it is about to be delivered"
+        for i in range(1, 1000):
+            wire.send(b"new", sequence=i)
+        for _ in range(1, 1000):
+            wire.expect("send_receipt")
+        assert expire("subscription/a") == expire("all_subscription") == 204, "there are many"
+        assert expire("subscription/none") == 404
+
+
+def test_what_expires_in_one_partition_goes_though_another_has_nothing(server: PulsarServer, namespace: str) -> None:
+    path = f"persistent/{namespace}/p"
+    assert ask(server, "PUT", f"{path}/partitions", 2)["status"] == 204
+    assert ask(server, "PUT", f"{path}/subscription/a")["status"] == 204
+    with Wire(server.port).connect() as wire:
+        wire.producer(f"persistent://{namespace}/p-partition-1")
+        wire.send(b"old")
+        wire.expect("send_receipt")
+    answer = ask(server, "POST", f"{path}/subscription/a/expireMessages/0")
+    assert answer["status"] == 409 and "p-partition-0 for subscription a" in answer["json"]["reason"]
+    assert backlogs(server, f"{namespace}/p-partition-1") == {"a": 0}
+
+
 def test_all_partitions_are_terminated(server: PulsarServer, namespace: str) -> None:
     path = f"persistent/{namespace}/p"
     assert ask(server, "PUT", f"{path}/partitions", 2)["status"] == 204
