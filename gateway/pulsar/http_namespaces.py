@@ -97,22 +97,15 @@ def _retention(given: Any) -> Json | None:  # noqa: ANN401
 
 
 def _persistence(given: Any) -> Json:  # noqa: ANN401
-    found = _numbers(
-        given,
-        {
-            "bookkeeperEnsemble": 0,
-            "bookkeeperWriteQuorum": 0,
-            "bookkeeperAckQuorum": 0,
-            "managedLedgerMaxMarkDeleteRate": 0.0,
-        },
-    )
-    numbers = {name: found[f"bookkeeper{name}"] for name in ("Ensemble", "WriteQuorum", "AckQuorum")}
+    kinds = "Ensemble", "WriteQuorum", "AckQuorum"
+    found = _numbers(given, {**{f"bookkeeper{kind}": 0 for kind in kinds}, "managedLedgerMaxMarkDeleteRate": 0.0})
+    numbers = {kind: found[f"bookkeeper{kind}"] for kind in kinds}
     for name, number in numbers.items():
         if not 0 < number <= MAX_BOOKIES:
             raise RefusedError(400, "MetadataError", f"Bookkeeper-{name} must be <= {MAX_BOOKIES} and > 0.")
     if [*numbers.values()] != sorted(numbers.values(), reverse=True):
-        order = " >= ".join(f"{name} ({number})" for name, number in numbers.items())
-        raise RefusedError(400, "MetadataError", f"Bookkeeper {order}")
+        order = (f"{name} ({number})" for name, number in numbers.items())
+        raise RefusedError(400, "MetadataError", f"Bookkeeper {' >= '.join(order)}")
     return found
 
 
