@@ -93,11 +93,14 @@ class Worker:
         self._erased = None if self._in_memory else ErasedSegments(Path(self._data_dir))
         self._worker = lib.worker_new(self._index, int(start["workers"]), self._shards, board_fd, wake_fd, 0)
         if self._worker == ffi.NULL:
-            raise OSError(ffi.errno, f"a worker cannot be made: {os.strerror(ffi.errno)}")
+            raise StoreError(
+                f"{os.strerror(ffi.errno)}: it sets address space aside, of which it uses little: ulimit -v has to be "
+                "unlimited"
+            )
         self._background_sync = start["sync"] != "never"
         interval_ns = int(log_settings["sync-interval"]) * 1_000_000
         if not lib.worker_sync_mode(self._worker, SYNC_MODES[start["sync"]], interval_ns):
-            raise OSError(ffi.errno, f"no thread to sync with: {os.strerror(ffi.errno)}")
+            raise StoreError(f"no thread to sync with: {os.strerror(ffi.errno)}")
         lib.worker_spin(self._worker, int(settings["broker"]["worker-spin-us"]) * 1000)
         # Half of what an acceptor's connections may hold; any worker may push its part of that.
         lib.worker_push_at_most(
@@ -570,13 +573,12 @@ def _raise_error(result: Exception | None) -> None:
 def main(control: Control) -> None:
     """The entry of a worker process."""
     start, fds = control.receive()
-    worker = Worker(start, fds[0], fds[1], control)
-    worker.hear_until_go()
     try:
+        worker = Worker(start, fds[0], fds[1], control)
+        worker.hear_until_go()
         worker.recover()
     except StoreError as error:
-        # Restarting would not help.
-        control.send({"did": "refused", "reason": str(error)})
+        control.send({"did": "refused", "reason": str(error)})  # the supervisor tries again if others serve
         return
     worker.run()
     worker.stop()

@@ -42,6 +42,15 @@ def test_that_no_connection_can_be_accepted_is_one_line_in_the_journal(limit: st
         server.dispose()
 
 
+def test_too_little_address_space_is_one_line() -> None:
+    options = ["--memory", "--workers", "1", "--listen", "beanstalk://127.0.0.1:0"]
+    limited = ["sh", "-c", 'ulimit -v 600000 && exec "$@"', "sh", sys.executable, "-m", COMMAND]
+    done = subprocess.run([*limited, *options], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "mq-worker-0 cannot serve: Cannot allocate memory: " in done.stderr and "ulimit -v" in done.stderr
+    assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) < 5
+
+
 @pytest.mark.parametrize("limit", [24, 120, 200])
 def test_a_worker_with_too_few_descriptors_for_its_shards_says_how_many_it_needs(tmp_path: Path, limit: int) -> None:
     """Some of its shards can be opened, or all of them but nothing else."""
