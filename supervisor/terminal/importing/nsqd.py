@@ -90,8 +90,8 @@ class Queue:
         if not there:
             return None
         print(
-            f"mq-shards: {path} is {what}: all messages from {self._path(there[0]).name} on are taken over, of which some"
-            " may have been finished",
+            f"mq-shards: {path} is {what}: all messages from {self._path(there[0]).name} on are taken over, also those"
+            " that were finished",
             file=sys.stderr,
         )
         return (there[0], 0), (there[-1], 0)
