@@ -16,6 +16,7 @@ class ShardFiles:
     sealed_at: dict[int, float] = field(default_factory=dict)
     # Whether `create` failed last time: reported once, not at every try.
     refused: bool = False
+    unremoved: bool = False  # the same of `remove`
     # So many of the oldest segments may go once the log is synced up to there: what has taken their place in it.
     doomed: int = 0
     doomed_until: int = 0

@@ -174,6 +174,7 @@ class ShardStore:
         self.shard = shard
         self._manifest: Manifest | None = None  # as last saved
         self._spare = 0  # number of an empty segment that is made and listed in advance; 0: none
+        self._going: list[int] = []  # segments that are dropped, and whose files are not removed yet
         self._odd_folder = ""  # what was wrong with it
         is_there = os.path.lexists(self.path)
         if refuse and not self.path.is_dir():
@@ -324,9 +325,14 @@ class ShardStore:
             durable.save(self.path_of(number), encode_header(header))
         listed = stock.segments | ({self._spare: 0} if self._spare else {})
         changes = self._manifest is None or self._manifest.segments != listed or bool(stock.remove)
+        self._going = list(stock.remove)
         if changes:
-            self._list_as(listed, stock.remove)
-        self._unlink(stock.remove)
+            self._list_as(listed)
+        try:
+            self._unlink_going()
+        except OSError as error:
+            names = ", ".join(map(segment_name, self._going))
+            stock.notes.append(f"{names}: what is not needed any more cannot be removed: {error.strerror}")
         return changes or bool(stock.aside or stock.back or stock.begin)
 
     def _put_back(self) -> None:
@@ -336,8 +342,9 @@ class ShardStore:
         for path in list(self.path.glob(f"*{BACK}")):
             path.rename(path.with_suffix(".log"))
 
-    def _list_as(self, segments: dict[int, int], going: Sequence[int] = (), ended: tuple[int, int] = (0, 0)) -> None:
-        manifest = Manifest(self._directory_id, self.shard, segments, list(going), ended)
+    def _list_as(self, segments: Mapping[int, int], ended: tuple[int, int] = (0, 0)) -> None:
+        staying = {number: begun for number, begun in segments.items() if number not in self._going}
+        manifest = Manifest(self._directory_id, self.shard, staying, list(self._going), ended)
         manifest.save(self.path)
         self._manifest = manifest
 
@@ -348,13 +355,14 @@ class ShardStore:
             self._manifest = Manifest(self._directory_id, self.shard)
         return dict(self._manifest.segments)
 
-    def _unlink(self, segments: Sequence[int]) -> None:
-        for segment in segments:
+    def _unlink_going(self) -> None:
+        for segment in self._going:
             for name in (segment_name(segment), copies_name(segment)):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=self._fd)
-        if segments:
+        if self._going:
             os.fsync(self._fd)
+            self._going.clear()
 
     def note_begun(self, ended: tuple[int, int] = (0, 0)) -> None:
         """Lists segments that have a header by now with its time. Raises StoreError."""
@@ -381,6 +389,10 @@ class ShardStore:
         return fd
 
     def create(self, segment: int) -> int:
+        if segment in self._going:
+            with explained(f"{self.path_of(segment)}, which is there from before, cannot be removed"):
+                self._unlink_going()
+            self._spare = 0
         if self._spare:
             # It stays the spare until it was taken or removed, so that this can be tried again if it fails.
             if segment == self._spare and (fd := self._take_spare(segment)) >= 0:
@@ -437,12 +449,15 @@ class ShardStore:
         return self._open_file(copies_name(segment), os.O_CREAT)
 
     def remove(self, segment: int) -> None:
-        with explained(f"{self.path_of(segment)} cannot be removed"):
+        """Those that could not be removed before are tried again with it. They leave the list all at once, so that no
+        older one is there when a newer one, which may say what is finished in it, is not."""
+        if segment not in self._going:
+            self._going.append(segment)
+        with explained(f"{', '.join(map(segment_name, self._going))} in {self.path} cannot be removed"):
             listed = self._listed()
-            # In order, so that a power failure leaves no gap. A file that could not be unlinked is no longer listed.
-            if listed.pop(segment, None) is not None:
-                self._list_as(listed, [segment])
-            self._unlink([segment])
+            if listed.keys() & self._going:
+                self._list_as(listed)
+            self._unlink_going()
 
 
 if __name__ == "__main__":

@@ -528,7 +528,14 @@ class Worker:
         if self._errands is None:
             store.remove(number)
         else:
-            self._errands.run(lambda: store.remove(number), _raise_error, StoreError)
+            self._errands.run(lambda: store.remove(number), partial(self._removed, shard), StoreError)
+
+    def _removed(self, shard: int, error: Exception | None) -> None:
+        """A file that cannot be removed takes room, and nothing else."""
+        files = self._files[shard]
+        if error is not None and not files.unremoved:
+            log.error("shard %d: %s; it is tried again with the next one", shard, error)
+        files.unremoved = error is not None
 
     def _keep_named_topics(self, shard: int) -> None:
         """Has the core remember topics that a reader names, even after a drop, so that their seqs go on."""
@@ -563,11 +570,6 @@ def _read_ahead(path: Path, offset: int) -> int:
 
 def _no_matter(result: object) -> None:
     """Ignores the result of an errand."""
-
-
-def _raise_error(result: Exception | None) -> None:
-    if result is not None:
-        raise result
 
 
 def main(control: Control) -> None:

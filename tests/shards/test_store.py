@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -378,10 +378,10 @@ def test_a_segment_that_waits_outlives_a_failure(
     if not call:
         real, left = again._list_as, [1]
 
-        def list_as(listed: dict[int, int], going: Sequence[int] = (), ended: tuple[int, int] = (0, 0)) -> None:
+        def list_as(listed: dict[int, int], ended: tuple[int, int] = (0, 0)) -> None:
             if left and left.pop():
                 raise OSError(error, os.strerror(error))
-            real(listed, going, ended)
+            real(listed, ended)
 
         monkeypatch.setattr(again, "_begun", lambda listed: {**listed, 1: NOW + 1})
         monkeypatch.setattr(again, "_list_as", list_as)
