@@ -123,9 +123,9 @@ class Queue:
             position = begins_at if number == first else 0
             files.append(self._path(number))
             data = durable.read(self._path(number))
-            rows = list(_messages(data, position, len(files) - 1))
-            found.append(np.array(rows, PLACE))
-            end = rows[-1][3] + rows[-1][4] if rows else position
+            places = np.fromiter(_messages(data, position, len(files) - 1), PLACE)
+            found.append(places)
+            end = int(places[-1]["offset"] + places[-1]["size"]) if len(places) else position
             if end < len(data):
                 print(f"mq-shards: {files[-1]}: what follows byte {end} is no whole message", file=sys.stderr)
             elif number == last and end < ends_at:
