@@ -125,7 +125,7 @@ def make(source: Path, to: Path) -> Made:
         to.mkdir(mode=0o750, parents=True, exist_ok=True)
         with _locked(to):
             before = Backup.load(to)
-            if before is None and any(path.name not in (LOCK, LOG) and not _is_rest(path) for path in to.iterdir()):
+            if before is None and not all(map(_is_ours, to.iterdir())):
                 raise StoreError(f"{to} is no backup, and not empty")
             if before is not None and before.id != meta.id:
                 raise StoreError(f"{to} is a backup of another data directory")
@@ -142,6 +142,11 @@ def _locked(to: Path) -> Iterator[None]:
         raise StoreError(f"another backup to {to} is being made") from None
     finally:
         os.close(lock)
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a first backup that was not finished may have left it."""
+    return path.name in (LOCK, LOG, f"{CONTENTS}.new") or _is_rest(path)
 
 
 def _is_rest(path: Path) -> bool:

@@ -558,7 +558,8 @@ class Worker:
             self._failing_since = now
             self._control.send({"did": "disk", "state": "failing", "reason": reason})
         elif now - self._failing_since > FAILING_LIMIT_S:
-            raise OSError(f"the log cannot be written: {reason}")
+            log.error("the log cannot be written (%s): a new process goes on from what is on disk", reason)
+            sys.exit(1)
         time.sleep(FAILING_WAIT_S)
 
 

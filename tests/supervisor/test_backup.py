@@ -354,6 +354,20 @@ def test_a_backup_that_dies_anywhere_leaves_the_one_before_or_is_whole(small: Pa
     assert found == sorted(found) and 0 in found
 
 
+def test_a_first_backup_that_failed_at_its_end_is_made_the_next_time(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(path: Path, target: Path) -> Path:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as failing:
+        failing.setattr(Path, "replace", fails)
+        with pytest.raises(StoreError, match="Input/output error"):
+            backups.make(small / "data", small / "backup")
+    backups.make(small / "data", small / "backup")
+    restore(small / "backup", small / "restored")
+
+
 def test_what_was_changed_in_a_backup_is_not_restored(small: Path) -> None:
     to = small / "backup"
     backups.make(small / "data", to)
