@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -48,8 +49,17 @@ class Translation:
             raise OptionsError(f"{whose}: there is no directory {directory} to keep messages in")
         data_dir = Path(directory) / DATA_DIR
         self.option("data-dir", str(data_dir))
-        if not (data_dir / IMPORTED).exists() and any(any(Path(directory).glob(pattern)) for pattern in left):
+        if has_more(Path(directory), left, data_dir):
             self.notes.append(f"{directory} has messages of {whose}, which are not read: see docs/moving.md")
+
+
+def has_more(directory: Path, left: Sequence[str], data_dir: Path) -> bool:
+    """Whether files of the patterns `left` were written after the import that made `data_dir`; or there was none."""
+    try:
+        imported_ns = int(json.loads((data_dir / IMPORTED).read_bytes())["at_ns"])
+    except (OSError, ValueError, KeyError, TypeError):
+        imported_ns = 0
+    return any(path.stat().st_mtime_ns > imported_ns for pattern in left for path in directory.glob(pattern))
 
 
 def own_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

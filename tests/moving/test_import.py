@@ -255,8 +255,22 @@ def test_while_one_imports_no_other_does_and_no_server_starts(tmp_path: Path) ->
             result = run("import", system, str(tmp_path))
             assert (result.returncode, result.stdout) == (1, b"")
             assert b"another process makes" in result.stderr and result.stderr.count(b"\n") == 1
-        log.finish(b'{"source": "x"}\n')
+        log.finish(b'{"at_ns": %d}\n' % time.time_ns())
     assert b"nothing to do" in done("import", "nsqd", str(tmp_path))
+
+
+def test_what_a_server_wrote_after_the_import_is_not_passed_over(tmp_path: Path) -> None:
+    """Somebody went back to it, with the same directory, and comes again."""
+    (tmp_path / "nsqd.dat").write_text('{"topics": []}')
+    done("import", "nsqd", str(tmp_path))
+    assert b"nothing to do" in done("import", "nsqd", str(tmp_path))
+    assert translate(["nsqd", f"-data-path={tmp_path}"]).notes == []
+    later_ns = time.time_ns() + 1_000_000_000
+    os.utime(tmp_path / "nsqd.dat", ns=(later_ns, later_ns))
+    result = run("import", "nsqd", str(tmp_path))
+    assert (result.returncode, result.stderr.count(b"\n")) == (1, 1) and b"was written to after" in result.stderr
+    assert "which are not read" in translate(["nsqd", f"-data-path={tmp_path}"]).notes[0]
+    done("import", "nsqd", str(tmp_path), "--data-dir", str(tmp_path / "again"))
 
 
 @needs_beanstalkd

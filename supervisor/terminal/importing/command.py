@@ -13,8 +13,10 @@ from typing import Final
 from mq_shards.shards.meta import MAX_SHARDS
 from mq_shards.shards.store_error import StoreError
 from mq_shards.shards.whole_directory import making
+from mq_shards.supervisor.moving.beanstalkd import BINLOG
+from mq_shards.supervisor.moving.nsqd import MESSAGES
 from mq_shards.supervisor.moving.table import IMPORTS
-from mq_shards.supervisor.moving.translation import DATA_DIR
+from mq_shards.supervisor.moving.translation import DATA_DIR, has_more
 from mq_shards.supervisor.terminal.client import ClientError, reason
 from mq_shards.supervisor.terminal.importing import beanstalkd, nsqd
 from mq_shards.supervisor.terminal.importing.log_writer import LogWriter, has_messages, imported_note
@@ -23,6 +25,7 @@ from mq_shards.supervisor.terminal.show import counted
 FAILED: Final = 1
 BAD_OPTION: Final = 2
 DEFAULT_SHARDS: Final = 64
+LEFT: Final = {"beanstalkd": BINLOG, "nsqd": MESSAGES}  # the files in which a server keeps messages
 BAR: Final = 30
 
 
@@ -87,7 +90,7 @@ def _import(system: str, source: Path, target: Path, shards: int) -> int:
     if not source.is_dir():
         raise ClientError(f"{source} is no directory")
     if has_messages(target):
-        return _is_there(target)
+        return _is_there(system, source, target)
     if target.exists() and any(target.iterdir()):
         raise ClientError(f"{target} is no data directory, and not empty")
     do: Callable[[Path, LogWriter, int], dict[str, int]] = _from_beanstalkd if system == "beanstalkd" else _from_nsqd
@@ -100,12 +103,15 @@ def _import(system: str, source: Path, target: Path, shards: int) -> int:
     return 0
 
 
-def _is_there(target: Path) -> int:
-    note = imported_note(target)
-    if note is None:
+def _is_there(system: str, source: Path, target: Path) -> int:
+    if imported_note(target) is None:
         raise ClientError(f"{target} has messages of its own: name another directory with --data-dir")
-    found = json.loads(note)
-    print(f"{target} was imported from {found['source']} before: there is nothing to do")
+    if has_more(source, LEFT[system], target):
+        raise ClientError(
+            f"{source} was written to after {target} was imported: to import it once more, also what is in {target}"
+            " already, name another directory with --data-dir"
+        )
+    print(f"{target} was imported before: there is nothing to do")
     return 0
 
 
