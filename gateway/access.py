@@ -13,6 +13,7 @@ import asyncio
 import hashlib
 import logging
 import secrets
+import socket
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
@@ -109,6 +110,7 @@ class HttpAccess:
             return None if request.login is not None or is_open else _UNKNOWN
 
         server.gate = admit
+        server.shaken_off = self._shaken_off
 
     async def _login_of(self, request: Request, *, cookies: bool, others: bool) -> Login | None:
         header = request.headers.get("authorization", "")
@@ -153,6 +155,11 @@ class HttpAccess:
         self._refused_logins[request.scheme] += 1
         said = f"{request.peer}: {request.scheme}: a login was refused ({who[:SAID_BYTES] or NOBODY})"
         self._remarks.say(logging.INFO, request.peer, said)
+        self._wait_for_unsaid()
+
+    def _shaken_off(self, sock: socket.socket, why: str) -> None:
+        host, port = ("@", 0) if sock.family == socket.AF_UNIX else sock.getpeername()[:2]
+        self._remarks.of_client(f"{host}:{port}", f"the TLS handshake failed: {why}")
         self._wait_for_unsaid()
 
     def _wait_for_unsaid(self) -> None:

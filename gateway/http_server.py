@@ -34,6 +34,7 @@ from mq_shards.gateway.http_parse import (
     parse_head,
 )
 from mq_shards.gateway.http_places import Places
+from mq_shards.gateway.shaking import Shaking
 from mq_shards.gateway.turns import Turns
 from mq_shards.ringbuf import listening
 
@@ -533,6 +534,7 @@ class HttpServer:
         self._handler: Final = handler
         self.refusal: Callable[[Request], Answer | None] = lambda request: None  # refuses a request, or returns None
         self.gate: Callable[[Request], Awaitable[Answer | None]] | None = None  # finds out the user, or refuses
+        self.shaken_off: Callable[[socket.socket, str], None] = lambda sock, why: None  # a TLS handshake has failed
         self.bodies: Final = bodies
         self.connections: Final[set[_Connection]] = set()
         self.scratch: Final = memoryview(bytearray(BODY_READ_BYTES))
@@ -612,9 +614,10 @@ class HttpServer:
         self, made: Callable[[], _Connection], accepted: socket.socket, context: SSLContext | None
     ) -> None:  # fmt: skip
         loop, timeout_s = asyncio.get_running_loop(), None if context is None else SHAKE_S
+        shaking: Any = None if context is None else Shaking(context, accepted, partial(self.shaken_off, accepted))
         # The loop closes the connection when the handshake fails or takes too long.
         with contextlib.suppress(OSError):
-            await loop.connect_accepted_socket(made, accepted, ssl=context, ssl_handshake_timeout=timeout_s)
+            await loop.connect_accepted_socket(made, accepted, ssl=shaking, ssl_handshake_timeout=timeout_s)
 
     def _set_options(self, sock: socket.socket) -> None:
         if sock.family == socket.AF_UNIX:

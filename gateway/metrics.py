@@ -47,7 +47,7 @@ _TOTALS: Final = (
     ("reserved", False, "jobs_reserved", "Jobs of tubes that clients have reserved."),
     ("delayed", False, "jobs_delayed", "Jobs of tubes whose delay is not over."),
     ("buried", False, "jobs_buried", "Jobs of tubes that are buried."),
-    ("topics", False, "topics", "Topics and tubes."),
+    ("topics", False, "topics", 'Topics and tubes; the tube "default" is always one.'),
 )
 _WAITS: Final = (
     "Times that a connection of an acceptor had to wait for a worker that is gone or behind, for another acceptor, "

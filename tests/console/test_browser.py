@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
 import struct
 import time
 from typing import Any
 
 import greenstalk
+import pytest
 
 from tests.console.browser import Browser
 from tests.console.texts import act
@@ -80,6 +83,19 @@ def test_bodies_as_text_json_and_hex_and_never_as_html(page: Browser, broker: Br
     found = channel_stats(broker.server, "shown", "c")
     assert found is not None
     assert (found["depth"], found["in_flight_count"]) == (4, 0), "looked at, not taken"
+
+
+@pytest.mark.parametrize("name", ["<img src=x onerror=document.title='taken'>", "'-alert(1)-' <b>", "%3Cb%3E/../#/?&"])
+def test_a_name_is_never_html_nor_an_address(page: Browser, broker: Broker, name: str) -> None:
+    act(broker, do="publish", topic=name, body="x")
+    page.go("#/topics?order=name&show=all")
+    page.sees(re.escape(name))
+    found = f"[...document.querySelectorAll('td.name a')].find((one) => one.textContent === {json.dumps(name)})"
+    page.wait(found, "it is in the list")
+    page.js(f"{found}.click()")
+    page.wait(f"document.querySelector('main h1')?.textContent === {json.dumps(name)}", "its page is shown")
+    assert page.js("document.title") == "mq-shards"
+    assert page.js("document.querySelectorAll('main img, main b').length") == 0
 
 
 def test_a_message_that_is_open_stays_while_newer_ones_come(page: Browser, broker: Broker) -> None:

@@ -117,6 +117,21 @@ def test_who_is_not_encrypted_is_refused_and_others_are_served(broker: Secure) -
     assert "Traceback" not in broker.server.said()
 
 
+@pytest.mark.parametrize("listener", ["beanstalks", "nsq_https", "https"])
+def test_a_handshake_that_fails_says_why_to_both_sides(broker: Secure, listener: str) -> None:
+    """By an acceptor, and by the gateway."""
+    old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
+    old.set_ciphers("DEFAULT@SECLEVEL=0")
+    with pytest.warns(DeprecationWarning):
+        old.minimum_version, old.maximum_version = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
+    with socket.create_connection((HOST, getattr(broker, listener)), timeout=60) as client:
+        said = f"{HOST}:{client.getsockname()[1]}: the TLS handshake failed: tls: UNSUPPORTED_PROTOCOL"
+        with pytest.raises(ssl.SSLError, match="ALERT_PROTOCOL_VERSION"):
+            old.wrap_socket(client)
+    wait_until(lambda: said in broker.server.said(), "it is in the journal")
+
+
 def test_a_job_of_who_goes_away_is_ready_again(broker: Secure) -> None:
     client = broker.connect(broker.beanstalks)
     client.sendall(b"use gone\r\nwatch gone\r\nignore default\r\nput 0 0 60 1\r\nx\r\nreserve\r\n")

@@ -52,7 +52,7 @@ export function overview() {
     refill(workers, h("table", {},
       h("thead", {}, h("tr", {}, ["Process", "CPU", "Memory"].map((title) => columnHead(title)))),
       h("tbody", {}, all.processes.map((one) => h("tr", {},
-        h("td", {}, one.name, all.silent.includes(one.name) && h("span", { class: "pill bad" }, "does not answer")), h("td", {}, `${one.cpu.toFixed(0)} %`), h("td", {}, bytes(one.memory)))))));
+        h("td", {}, `${one.name} `, all.silent.includes(one.name) && h("span", { class: "pill bad" }, "does not answer")), h("td", {}, `${one.cpu.toFixed(0)} %`), h("td", {}, bytes(one.memory)))))));
     refill(disk, all.data_dir ? [
       track(100 * (1 - all.disk.free / all.disk.all)),
       h("p", { class: "soft" }, `${bytes(all.disk.free)} free of ${bytes(all.disk.all)}; the log has ${bytes(all.disk.log)}.`),
