@@ -31,6 +31,7 @@ from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Handler, Routes,
 TOPIC: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 QUOTAS: Final = "backlog_quota_map"
 OF_SUBSCRIPTIONS: Final = "dispatchRateOfSubscriptions"
+_SIZES: Final = "greater than or equal to 0 and must be smaller than that in the broker-level"
 MAX_RATES: Final = 100  # subscriptions of a topic with a rate of their own
 
 
@@ -55,6 +56,15 @@ def _or_none(policy: Policy) -> _TopicPolicy:
     return replace(_as(policy), checked=or_none(policy.checked))
 
 
+def _number(policy: str, name: str) -> _TopicPolicy:
+    """One that has another name than in a namespace."""
+    return replace(_as(POLICIES[policy]), checked=whole(name, 0))
+
+
+def _unacked(where: str) -> _TopicPolicy:
+    return replace(_as(POLICIES[f"maxUnackedMessagesPer{where}"]), checked=or_none(whole("maxUnackedNum", 0)))
+
+
 def _rate_shown(found: Any) -> Any:  # noqa: ANN401
     return next(iter(found.values())) if isinstance(found, dict) and found else None
 
@@ -72,13 +82,13 @@ def _replication(given: Any) -> list[str]:  # noqa: ANN401
 
 _POLICIES: Final[dict[str, _TopicPolicy]] = {
     "retention": _as(POLICIES["retention"]),
-    "maxProducers": _as(POLICIES["maxProducersPerTopic"]),
-    "maxConsumers": _as(POLICIES["maxConsumersPerTopic"]),
+    "maxProducers": _number("maxProducersPerTopic", "maxProducers"),
+    "maxConsumers": _number("maxConsumersPerTopic", "maxConsumers"),
     "maxConsumersPerSubscription": _as(POLICIES["maxConsumersPerSubscription"], 204),
     "maxSubscriptionsPerTopic": _as(POLICIES["maxSubscriptionsPerTopic"], 204),
-    "maxUnackedMessagesOnConsumer": _or_none(POLICIES["maxUnackedMessagesPerConsumer"]),
-    "maxUnackedMessagesOnSubscription": _or_none(POLICIES["maxUnackedMessagesPerSubscription"]),
-    "maxMessageSize": _TopicPolicy("max_message_size", whole("maxMessageSize", 0), 204),
+    "maxUnackedMessagesOnConsumer": _unacked("Consumer"),
+    "maxUnackedMessagesOnSubscription": _unacked("Subscription"),
+    "maxMessageSize": _TopicPolicy("max_message_size", whole("topic-level maxMessageSize", 0, _SIZES), 204),
     "delayedDelivery": _as(POLICIES["delayedDelivery"]),
     "deduplicationEnabled": _or_none(POLICIES["deduplication"]),
     "publishRate": _TopicPolicy("publishMaxMessageRate", rate_of, 204, is_rate=True),

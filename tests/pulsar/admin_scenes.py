@@ -663,4 +663,15 @@ SCENES: Final[dict[str, list[Step]]] = {
         ),
         ("DELETE", "namespaces/public/parts"),
     ],
+    "numbers below 0": [
+        ("PUT", "persistent/public/default/below"),
+        *(
+            ("POST", f"persistent/public/default/below/{what}", -1)
+            for what in (
+                "maxProducers", "maxConsumers", "maxSubscriptionsPerTopic", "maxUnackedMessagesOnConsumer",
+                "maxUnackedMessagesOnSubscription", "maxMessageSize", "deduplicationSnapshotInterval",
+            )
+        ),
+        ("DELETE", "persistent/public/default/below"),
+    ],
 }

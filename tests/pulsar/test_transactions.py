@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 from mq_shards.acceptor.protocols.pulsar.names import ASSIGN
+from mq_shards.gateway.pulsar.transactions import LATE_S
 
 from tests.pulsar.record_roles import request
 from tests.pulsar.servers import PulsarServer, running
@@ -460,11 +461,13 @@ def test_an_administrator_aborts_a_transaction(server: PulsarServer, joined: Wir
 
 
 def test_a_transaction_that_is_open_for_too_long_is_aborted(joined: Wire, topic: str) -> None:
+    began = time.monotonic()
     txn = begin(joined, timeout_ms=300)
     join(joined, txn, topic)
     send(joined, b"never", txn)
     send(joined, b"behind it")
     assert received(joined, 1) == [b"behind it"]
+    assert time.monotonic() - began > 0.3 + LATE_S, "its client has to know before"
     until = time.monotonic() + PATIENCE_S
     while (said := end(joined, txn)) == INVALID_STATUS and time.monotonic() < until:
         time.sleep(0.01)  # the topic has ended it, which has not been noted yet
