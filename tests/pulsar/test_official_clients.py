@@ -1,18 +1,22 @@
 """Pulsar's official Go and Java clients in scenarios of every feature (tests/pulsar/go/main.go, java/Scenarios.java):
-built when there is a compiler, and run against a broker of two workers and two acceptors."""
+built when there is a compiler, and run against a broker of two workers and two acceptors, plainly and with TLS and a
+token."""
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from perf.pulsar import standalone
+from tests.nsq.certificates import make
 from tests.pulsar.servers import PulsarServer, running
+from tests.pulsar.test_security import SECRET, token
 from tests.servers import ROOT
 
 HERE = Path(__file__).parent
@@ -22,16 +26,34 @@ BUILT = ROOT / "build" / "pulsar"
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PulsarServer]:
-    with running(workers=2, acceptors=2) as server:
+@contextlib.contextmanager
+def prepared(settings: Sequence[str], headers: Mapping[str, str]) -> Iterator[PulsarServer]:
+    """With the partitioned topics that the programs want."""
+    with running(workers=2, acceptors=2, settings=settings) as server:
         for name in ("go-partitioned", "java-partitioned", "java-partitioned-t"):
             connection = http.client.HTTPConnection(server.http, timeout=60)
             path = f"/admin/v2/persistent/public/default/{name}/partitions"
-            connection.request("PUT", path, "4", {"Content-Type": "application/json"})
+            connection.request("PUT", path, "4", {"Content-Type": "application/json", **headers})
             assert connection.getresponse().status == 204
             connection.close()
         yield server
+        assert "Traceback" not in server.stderr.read_text()
+
+
+@pytest.fixture(scope="module", params=["plain", "guarded"])
+def arguments(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """What a program is told of a broker."""
+    if request.param == "plain":
+        with prepared((), {}) as server:
+            yield [server.url]
+        return
+    folder = tmp_path_factory.mktemp("guarded")
+    found, mine = make(folder), token().decode()
+    (folder / "secret").write_bytes(SECRET)
+    settings = [f"pulsar.tls-cert-file={found.server.cert}", f"pulsar.tls-key-file={found.server.key}"]
+    settings += [f"pulsar.token-secret-key-file={folder / 'secret'}"]
+    with prepared(settings, {"Authorization": f"Bearer {mine}"}) as server:
+        yield [server.url.replace("pulsar://127.0.0.1", "pulsar+ssl://localhost"), mine, str(found.authority)]
 
 
 def run(command: list[str]) -> None:
@@ -72,10 +94,10 @@ def java_client() -> list[str]:
     return [*java[:-1], f"{classes}:{path}"]
 
 
-def test_the_go_client_finds_what_it_finds_at_a_real_broker(server: PulsarServer) -> None:
-    run([go_client(), server.url])
+def test_the_go_client_finds_what_it_finds_at_a_real_broker(arguments: list[str]) -> None:
+    run([go_client(), *arguments])
 
 
 @pytest.mark.parametrize("scenarios", ["Scenarios", "Transactions"])
-def test_the_java_client_finds_what_it_finds_at_a_real_broker(server: PulsarServer, scenarios: str) -> None:
-    run([*java_client(), scenarios, server.url])
+def test_the_java_client_finds_what_it_finds_at_a_real_broker(arguments: list[str], scenarios: str) -> None:
+    run([*java_client(), scenarios, *arguments])

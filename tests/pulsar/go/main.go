@@ -609,8 +609,9 @@ func main() {
 		traffic(options, os.Args[3:])
 		return
 	}
-	if len(os.Args) > 2 {
+	if len(os.Args) > 3 {
 		options.Authentication = pulsar.NewAuthenticationToken(os.Args[2])
+		options.TLSTrustCertsFilePath = os.Args[3]
 	}
 	client, err := pulsar.NewClient(options)
 	check(err)

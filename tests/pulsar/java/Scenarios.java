@@ -338,10 +338,14 @@ public class Scenarios {
         same(take(slow, 1), List.of("after"));
     }
 
-    /** Those that the environment's ONLY names, if it does. */
-    static void runAll(String url, String prefix, Map<String, Scenario> all) throws Exception {
-        client = PulsarClient.builder().serviceUrl(url).operationTimeout(PATIENCE_S, TimeUnit.SECONDS)
-            .enableTransaction(true).build();
+    /** Those that the environment's ONLY names, if it does. Arguments: the URL, and perhaps a token and whom to trust. */
+    static void runAll(String[] arguments, String prefix, Map<String, Scenario> all) throws Exception {
+        ClientBuilder builder = PulsarClient.builder().serviceUrl(arguments[0])
+            .operationTimeout(PATIENCE_S, TimeUnit.SECONDS).enableTransaction(true);
+        if (arguments.length > 1) {
+            builder.authentication(AuthenticationFactory.token(arguments[1])).tlsTrustCertsFilePath(arguments[2]);
+        }
+        client = builder.build();
         String only = System.getenv("ONLY");
         if (only != null) all.keySet().retainAll(List.of(only.split(",")));
         boolean failed = false;
@@ -375,6 +379,6 @@ public class Scenarios {
         all.put("not persistent", Scenarios::notPersistent);
         all.put("chunks not persistent", Scenarios::chunksNotPersistent);
         all.put("not persistent and slow", Scenarios::notPersistentAndSlow);
-        runAll(arguments[0], "java-", all);
+        runAll(arguments, "java-", all);
     }
 }

@@ -335,6 +335,6 @@ public class Transactions extends Scenarios {
         all.put("compacted reads", Transactions::compactedReads);
         all.put("seek amidst", Transactions::seekAmidst);
         all.put("deduplicated", Transactions::deduplicated);
-        runAll(arguments[0], "java-txn-", all);
+        runAll(arguments, "java-txn-", all);
     }
 }
