@@ -34,6 +34,7 @@ from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
 from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_server import HttpServer, Request
 
+COUNTS_NS: Final = 1_000_000_000  # for an acceptor to say what it has refused; one that hangs is left out
 MAX_SESSIONS: Final = 1024
 SESSION_S: Final = 12 * 3600.0
 SAFE: Final = ("GET", "HEAD")
@@ -180,7 +181,7 @@ class HttpAccess:
         counts: dict[str, tuple[Mapping[str, int], Mapping[str, int]]] = {
             "mq-gateway": (dict(self._refused_logins), dict(self._refused_actions))
         }
-        for acceptor, reply in enumerate(await self._calls.ask_all(REFUSED)):
+        for acceptor, reply in enumerate(await self._calls.ask_all(REFUSED, timeout_ns=COUNTS_NS)):
             if reply.ok:
                 found = orjson.loads(reply.body)
                 counts[f"mq-acceptor-{acceptor}"] = found["logins"], found["actions"]

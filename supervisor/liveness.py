@@ -67,7 +67,9 @@ class Liveness:
         return self.hanging() != before
 
     def hanging(self) -> list[str]:
-        return [child.title for child, asked in self._asked.items() if asked.said and not asked.answered]
+        """By title; those that have died since are not among them."""
+        asked = self._asked.items()
+        return [child.title for child, one in asked if one.said and not one.answered and one.pid == child.pid]
 
     def _judge(self, child: Child, asked: _Asked, now: float) -> None:
         silent_s = now - asked.at

@@ -338,6 +338,7 @@ class Supervisor:
     def _tell_status(self) -> None:
         if self._stage is Stage.SERVING:
             self._notifier.status(self._status_line())
+            self._tell_hanging()
 
     def _status_line(self) -> str:
         return self._status.line([*self._processes.workers, *self._processes.acceptors], self._liveness)
@@ -400,7 +401,6 @@ class Supervisor:
             self._log_file.rotate_if_long(children)
             if self._liveness.look(children, now):
                 self._tell_status()
-                self._tell_hanging()
         for child in children:
             if child.restart_at is not None and child.restart_at <= now:
                 self._start_again(child)

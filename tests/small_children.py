@@ -61,11 +61,11 @@ class Rings:
         return None if record is None else bytes(record.payload)
 
 
-def is_ping(control: Control, told: dict[str, Any]) -> bool:
-    """Asked every second, and so of no interest to a diary."""
+def is_of_liveness(control: Control, told: dict[str, Any]) -> bool:
+    """Asked or said at any time, and so of no interest to a diary."""
     if told["do"] == "ping":
         control.send({"did": "pong"})
-    return told["do"] == "ping"
+    return told["do"] in ("ping", "hanging")
 
 
 def worker(control: Control) -> None:
@@ -84,7 +84,7 @@ def worker(control: Control) -> None:
         if arrived is None:
             continue
         told, fds = arrived
-        if is_ping(control, told):
+        if is_of_liveness(control, told):
             continue
         diary.write(told, len(fds))
         match told["do"]:
@@ -150,7 +150,7 @@ def acceptor(control: Control) -> None:
         # All it has been told comes before any connection.
         while (arrived := control.receive_now()) is not None:
             told, fds = arrived
-            if is_ping(control, told):
+            if is_of_liveness(control, told):
                 continue
             diary.write(told, len(fds))
             match told["do"]:

@@ -321,6 +321,7 @@ def test_it_answers_for_the_others_while_a_worker_hangs_or_is_gone(broker: Broke
     finally:
         os.kill(worker, signal.SIGKILL)
     wait_until(lambda: figure(scraped(broker), "worker_up", worker="1") == 1, "it is back")
+    assert api.call(broker.nsq_http_port, "GET", "/ping").body == b"OK", "nobody is said to hang who has been replaced"
     assert figure(scraped(broker), "process_hangs_total", process="mq-worker-1") == 1
 
 

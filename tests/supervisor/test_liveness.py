@@ -110,7 +110,9 @@ def test_a_new_process_in_its_place_is_asked_anew() -> None:
     clock = Clock(child := Silent())
     for _ in range(6):
         clock.look()
+    assert clock.liveness.hanging() and clock.liveness.times == {child.title: 1}
     child.pid, child.has_to_answer = 2, False
+    assert not clock.liveness.hanging(), "at once, also to whoever is told before the next look"
     clock.look()
     child.has_to_answer = True
     clock.look()
