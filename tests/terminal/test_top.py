@@ -188,6 +188,8 @@ def test_it_says_while_the_broker_is_away_and_goes_on_when_it_is_back(tmp_path: 
             os.kill(worker := server.pid_of("mq-worker-1"), signal.SIGSTOP)
             terminal.sees("NOK - mq-worker-1 does not answer")
             terminal.sees("[ does not answer")
+            wait_until(lambda: run("topics", where).returncode == 1, "topics may be missing, and that is a failure")
+            assert b"mq-worker-1: no answer" in run("topics", where).stderr
             os.kill(worker, signal.SIGCONT)
             terminal.sees(" OK")
             server.kill()
