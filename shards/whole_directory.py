@@ -18,6 +18,7 @@ from mq_shards.shards.store_error import StoreError
 def making(final: Path, suffix: str) -> Iterator[Path]:
     """Yields an empty directory to be filled, whose files are synced by who writes them; renames it to `final`, which
     must be empty or not exist. Raises StoreError, also if another process makes the same one, and OSError."""
+    final = final.resolve()  # it may be a link to another disk
     if final.is_mount():
         raise StoreError(f"a disk is mounted at {final}: name a directory in it, such as {final / 'mq-shards'}")
     made = final.with_name(final.name + suffix)
@@ -33,7 +34,7 @@ def making(final: Path, suffix: str) -> Iterator[Path]:
             if final.exists():
                 final.rmdir()
             made.rename(final)
-            durable.sync_directory(final.absolute().parent)
+            durable.sync_directory(final.parent)
         except BaseException:
             shutil.rmtree(made, ignore_errors=True)
             raise

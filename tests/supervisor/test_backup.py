@@ -209,6 +209,21 @@ def test_two_restores_at_once_do_not_spoil_each_other(tmp_path: Path) -> None:
     assert f"{segment} cannot be read".encode() in result.stderr
 
 
+def test_a_directory_is_made_where_a_link_points_and_where_one_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("disk", "here"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "link").symlink_to("disk")
+    monkeypatch.chdir(tmp_path / "here")
+    for place in (tmp_path / "link", Path()):
+        with making(place, ".restoring") as made:
+            (made / "file").touch()
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.glob("*/*")) == [
+        "disk/file", "here/file", "link/file",
+    ]  # fmt: skip
+
+
 def test_channels_readers_and_writers_come_back(tmp_path: Path) -> None:
     with started(tmp_path / "data") as broker:
         post(broker.server, "/topic/create?topic=t")
