@@ -46,10 +46,15 @@ _SETTINGS: Final = (
 
 def admin(admin_url: str, service_url: str, commands: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Commands of pulsar-admin, all in one JVM. One that fails says "Reason:"; its shell's status says nothing."""
+    return shell(admin_url, service_url, [f"admin {command}" for command in commands])
+
+
+def shell(admin_url: str, service_url: str, commands: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Commands of pulsar-admin ("admin ...") and pulsar-client ("client ..."), all in one JVM."""
     with tempfile.TemporaryDirectory() as folder:
         config, script = Path(folder) / "client.conf", Path(folder) / "commands"
         config.write_text(f"webServiceUrl={admin_url}\nbrokerServiceUrl={service_url}\n")
-        script.write_text("".join(f"admin {command}\n" for command in commands))
+        script.write_text("".join(f"{command}\n" for command in commands))
         command = [
             "nice",
             *java("tools", [QUICK_START]),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from tests.pulsar import real
 from tests.pulsar.servers import PulsarServer
@@ -124,3 +126,43 @@ def test_pulsars_other_tools_produce_consume_read_and_end_transactions(server: P
         said = run(client, *words, "-n", "4")
         assert said.count("key:[key], properties:[a=b], content:hello") == 2
         assert said.count("key:[key], properties:[a=b], content:world") == 2
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(real.missing("tools") is not None, reason=real.missing("tools") or "")
+def test_pulsar_client_carries_keys_schemas_chunks_and_what_is_encrypted(server: PulsarServer, tmp_path: Path) -> None:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    pem = serialization.Encoding.PEM
+    (tmp_path / "private").write_bytes(
+        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    (tmp_path / "public").write_bytes(
+        key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+    )
+    (tmp_path / "large").write_bytes(b"x" * 12_000_000)
+    record = '{"type":"record","name":"R","fields":[{"name":"a","type":"int"}]}'
+    commands = f"""produce tool-plain -m a,b -k key -p x=y -n 2
+consume tool-plain -s s -p Earliest -n 4 -t Key_Shared
+produce tool-pair -m value -kvk key -kvet separated -ks string -vs string
+consume tool-pair -s s -p Earliest -n 1 -st auto_consume
+produce tool-avro -m '{{"a":5}}' -s # -vs 'avro:{record}'
+consume tool-avro -s s -p Earliest -n 1 -st auto_consume -t Failover
+produce tool-secret -m secret -ekn k -ekv file://{tmp_path}/public
+consume tool-secret -s s -p Earliest -n 1 -ekv file://{tmp_path}/private
+produce tool-large -f {tmp_path}/large -c
+consume tool-large -s s -p Earliest -n 1 --hide-content
+produce tool-pattern-1 -m found
+consume --regex persistent://public/default/tool-pattern-.* -s s -p Earliest -n 1
+consume tool-plain -s again -p Earliest -n 1 -m NonDurable -mp
+read tool-plain -m earliest -n 4
+""".splitlines()
+    done = real.shell(f"http://{server.http}", server.url, [f"client {command}" for command in commands])
+    said = done.stdout
+    assert f"[{len(commands)}/{len(commands)}]" in said, said + done.stderr
+    assert said.count("key:[key], properties:[x=y], content:a") == 5
+    assert said.count("key:[key], properties:[x=y], content:b") == 4
+    assert "value={value=value, type=class java.lang.String}" in said
+    assert "content:{a=5}" in said
+    assert "content:secret" in said and "content:found" in said
+    assert said.count("got message") == 4 + 1 + 1 + 1 + 1 + 1 + 4
