@@ -255,8 +255,14 @@ def test_while_one_imports_no_other_does_and_no_server_starts(tmp_path: Path) ->
             result = run("import", system, str(tmp_path))
             assert (result.returncode, result.stdout) == (1, b"")
             assert b"another process makes" in result.stderr and result.stderr.count(b"\n") == 1
-        log.finish(b'{"at_ns": %d}\n' % time.time_ns())
+        log.finish(b'{"from": "nsqd", "source": "/x", "at_ns": %d}\n' % time.time_ns())
     assert b"nothing to do" in done("import", "nsqd", str(tmp_path))
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "nsqd.dat").write_text('{"topics": []}')
+    for arguments in (("beanstalkd", str(tmp_path)), ("nsqd", str(other), "--data-dir", str(target))):
+        result = run("import", *arguments)
+        assert (result.returncode, result.stderr.count(b"\n")) == (1, 1) and b"from /x, of nsqd" in result.stderr
 
 
 def test_what_a_server_wrote_after_the_import_is_not_passed_over(tmp_path: Path) -> None:

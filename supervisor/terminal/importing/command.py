@@ -16,7 +16,7 @@ from mq_shards.shards.whole_directory import making
 from mq_shards.supervisor.moving.beanstalkd import BINLOG
 from mq_shards.supervisor.moving.nsqd import MESSAGES
 from mq_shards.supervisor.moving.table import IMPORTS
-from mq_shards.supervisor.moving.translation import DATA_DIR, has_more
+from mq_shards.supervisor.moving.translation import DATA_DIR, IMPORTED, has_more
 from mq_shards.supervisor.terminal.client import ClientError, reason
 from mq_shards.supervisor.terminal.importing import beanstalkd, nsqd
 from mq_shards.supervisor.terminal.importing.log_writer import LogWriter, has_messages, imported_note
@@ -104,14 +104,23 @@ def _import(system: str, source: Path, target: Path, shards: int) -> int:
 
 
 def _is_there(system: str, source: Path, target: Path) -> int:
-    if imported_note(target) is None:
+    note = imported_note(target)
+    if note is None:
         raise ClientError(f"{target} has messages of its own: name another directory with --data-dir")
+    try:
+        found = json.loads(note)
+        whose, where = str(found["from"]), Path(found["source"])
+    except (ValueError, KeyError, TypeError):
+        raise ClientError(f"{target / IMPORTED} is damaged") from None
+    is_inside = target.resolve().parent == source.resolve()  # the two may have moved together
+    if whose != system or not (is_inside or where.resolve() == source.resolve()):
+        raise ClientError(f"{target} was imported from {where}, of {whose}: name another directory with --data-dir")
     if has_more(source, LEFT[system], target):
         raise ClientError(
             f"{source} was written to after {target} was imported: to import it once more, also what is in {target}"
             " already, name another directory with --data-dir"
         )
-    print(f"{target} was imported before: there is nothing to do")
+    print(f"{target} was imported from {where} before: there is nothing to do")
     return 0
 
 
