@@ -80,7 +80,7 @@ class Http(Client):
         if not isinstance(found, dict):
             raise ClientError(f"{self.at} is no broker's http:// address: it answers {status} to {path}")
         if status >= 400:
-            raise self._refusal(status, str(found.get("error") or found.get("message", "")))
+            raise self._refusal(status, str(found.get("error") or _of_nsqd(self.at, status, found)))
         return found
 
     def _refusal(self, status: int, why: str) -> RefusedError:
@@ -292,6 +292,11 @@ class NsqHttp(Http):
 
     def consume(self, topic: str, channel: str) -> Iterator[Message]:
         raise self.cannot("consume")
+
+
+def _of_nsqd(at: At, status: int, found: dict[str, Any]) -> str:
+    """A refusal in nsqd's form, which is one word."""
+    return f"{at} answers {status} {found['message']}" if "message" in found else ""
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
