@@ -1,4 +1,5 @@
-"""Bodies of requests: limits how long one may take, and how many bytes of bodies all HTTP APIs together hold."""
+"""Bodies: limits how long one of a request may take, and how many bytes of them all HTTP APIs together hold; and of
+answers, how many wait for clients to read them."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ BODIES_BYTES: Final = 128 << 20
 BODY_S: Final = 60.0
 BODY_PAUSE_S: Final = 10.0  # between two parts of a body
 PART_BYTES: Final = 256 << 10
+SMALL_ANSWER_BYTES: Final = 64 << 10  # of all places together a few tens of MiB
 TOO_MANY: Final = "too many bodies are being read already"
+TOO_MANY_ANSWERS: Final = "too much of other answers has not been read yet"
 
 
 class BodyError(HttpError):
@@ -24,12 +27,28 @@ class BodyError(HttpError):
 
 
 class Bodies:
-    """Counts the bytes of bodies that are held: received, and not done with yet."""
+    """Counts the bytes of bodies that are held: received, and not done with yet; and apart from these, of answers."""
 
     def __init__(self, largest_bytes: int = 0, limit_bytes: int | None = None) -> None:
         """The limit is raised to four of the largest bodies, if it is lower."""
         self._limit = max(BODIES_BYTES if limit_bytes is None else limit_bytes, 4 * largest_bytes)
         self._held = 0
+        self._unread = 0  # bytes of answers
+
+    @contextmanager
+    def answering(self, size: int) -> Iterator[bool]:
+        """Counts an answer, until the context ends. False: there is no room for it. One that is alone may have any
+        size."""
+        if size <= SMALL_ANSWER_BYTES:
+            yield True
+        elif self._unread and self._unread + size > self._limit:
+            yield False
+        else:
+            self._unread += size
+            try:
+                yield True
+            finally:
+                self._unread -= size
 
     def take(self, size: int) -> bool:
         """Counts `size` more bytes as held. False, with nothing counted, when there is no room."""

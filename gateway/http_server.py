@@ -22,7 +22,7 @@ from mq_shards.acceptor.access.arrival import Arrival
 from mq_shards.acceptor.access.certificates import names_of
 from mq_shards.acceptor.access.rights import Login
 from mq_shards.gateway.http_answers import TEXT, Answer, encode_head
-from mq_shards.gateway.http_bodies import Bodies
+from mq_shards.gateway.http_bodies import TOO_MANY_ANSWERS, Bodies
 from mq_shards.gateway.http_parse import (
     MAX_CHUNK_LINE_BYTES,
     MAX_HEAD_BYTES,
@@ -205,9 +205,18 @@ class Request:
     async def send(self, status: int, headers: Mapping[str, str], parts: Sequence[bytes]) -> None:
         """Sends an answer whose body is large, in parts. If the client does not take one in time, or goes, the
         connection ends."""
+        size = sum(map(len, parts))
+        with self._connection.server.bodies.answering(size) as has_room:
+            if has_room:
+                await self._send(status, headers, size, parts)
+                return
+        body = TOO_MANY_ANSWERS.encode()
+        await self._send(503, {"Content-Type": TEXT}, len(body), [body])
+
+    async def _send(self, status: int, headers: Mapping[str, str], size: int, parts: Sequence[bytes]) -> None:
         turns = Turns()
         try:
-            self.begin(status, headers, sum(map(len, parts)))
+            self.begin(status, headers, size)
             for part in parts:
                 async with asyncio.timeout(SEND_S):
                     await self.write(part)
@@ -240,8 +249,11 @@ class Request:
         """Sends the answer, and reads the rest of the body. Returns whether the connection may have another request."""
         if answer is not None:
             with_body, is_old = self.method != "HEAD", self._head.is_old
-            self._connection.write(answer.encode(self.connection_header(), with_body=with_body, is_old=is_old))
-            await self._taken()
+            with self._connection.server.bodies.answering(len(answer.body)) as has_room:
+                if not has_room:
+                    answer = Answer(503, TOO_MANY_ANSWERS.encode(), {"Content-Type": TEXT})
+                self._connection.write(answer.encode(self.connection_header(), with_body=with_body, is_old=is_old))
+                await self._taken()
         elif self._answer_left > 0:
             self.cut()
         if self.body_ended:
