@@ -12,7 +12,7 @@ import pytest
 
 from tests.nats.clusters import NEW_REAL, OLD_REAL, OURS, OURS_3, Member, configured, mixtures
 from tests.nats.leaf_wire import LeafWire
-from tests.nats.route_wire import RouteWire
+from tests.nats.route_wire import CONNECT, INFO, RouteWire
 from tests.nats.wire import Wire
 from tests.servers import free_port, wait_until
 
@@ -190,16 +190,18 @@ def test_imports_that_come_and_go_by_a_reload_are_told(kind: str) -> None:
         peer.close()
 
 
+@pytest.mark.parametrize(("knows", "wanted"), [({}, b"RS+ A s.x"), ({"ln": True}, b"LS+ _ A s.x")], ids=["old", "new"])
 @pytest.mark.parametrize("kind", ONE)
-def test_a_leaf_node_of_an_importing_account_gets_a_stream(kind: str) -> None:
+def test_a_leaf_node_of_an_importing_account_gets_a_stream(kind: str, knows: dict[str, bool], wanted: bytes) -> None:
     port = free_port()
     leaves = f'leafnodes {{ listen: "127.0.0.1:{port}", authorization {{ user: b, password: b, account: B }} }}'
     with configured(kind, conf(more=leaves)) as member:
-        peer = RouteWire.joined(member.route_port)
+        peer = RouteWire.joined(member.route_port, {**INFO, **knows}, {**CONNECT, **knows})
         leaf, wire = LeafWire.joining(port, user="b"), come(member, "a")
         leaf.wants(b"LS+ p.s.x\r\n")
         leaf.barrier()
-        assert told(peer, wire) == [b"RS+ A s.x"]
+        heard = [*peer.barrier(), *peer.barrier()]
+        assert [one for one in heard if one.endswith(b" s.x")] == [wanted]
         peer.send(b"RMSG A s.x 3\r\none\r\n")
         peer.barrier()
         wait_until(lambda: b"LMSG p.s.x 3" in leaf.barrier(), "it has come")

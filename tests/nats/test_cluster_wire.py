@@ -273,16 +273,14 @@ def test_info_says_what_a_real_one_does(kinds: tuple[str, ...]) -> None:
             said.append(wire.info)
             wire.close()
     real, ours = said
-    # That there are leaf nodes is claimed by who has them; the old one knows neither pools nor compression, and names
-    # clusters of leaf nodes by half.
-    known = {"ln"}
-    assert set(real) - known <= set(ours) | known
-    assert set(ours) - set(real) <= {"compression", "route_pool_size", "lnocu"}
+    # The old one knows neither pools nor compression, and tells leaf nodes apart by half.
+    assert set(real) <= set(ours)
+    assert set(ours) - set(real) <= {"compression", "route_pool_size", "lnocu", "ln"}
     own = {"server_id", "server_name", "version", "go", "host", "port", "nonce", "connect_urls", "proto", "compression"}
     assert {name: value for name, value in ours.items() if name in real and name not in own} == {
-        name: value for name, value in real.items() if name not in own | known
+        name: value for name, value in real.items() if name not in own
     }
-    assert list(ours) == [name for name in ours if name in real] or set(ours) > set(real) - known
+    assert list(ours) == [name for name in ours if name in real] or set(ours) > set(real)
 
 
 @pytest.mark.parametrize("kinds", mixtures((OURS,), (OURS_3,)))

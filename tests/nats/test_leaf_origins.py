@@ -107,6 +107,42 @@ def test_what_is_wanted_is_said_for_each_cluster_of_leaf_nodes_by_itself(hub: tu
         each.close()
 
 
+def test_leaf_nodes_of_no_cluster_are_told_apart_from_clients(hub: tuple[Member, int]) -> None:
+    """To a server that understands it, by a name that no cluster may have."""
+    member, port = hub
+    wire, nameless, here = server(member, ln=True), leaf(port, None), client(member)
+    for said, known in ((b"LS+ a\r\n", b"LS+ _ $G a"), (b"LS+ b q 2\r\n", b"LS+ _ $G b q 2")):
+        nameless.wants(said)
+        until_told(wire, known)
+    for said, known in ((b"SUB a 1\r\n", b"RS+ $G a"), (b"SUB b q 2\r\n", b"RS+ $G b q 1")):
+        here.send(said)
+        until_told(wire, known)
+    late = server(member, ln=True)
+    assert {each for each in late.told if each.endswith(b" a")} == {b"LS+ _ $G a", b"RS+ $G a"}
+    assert {each for each in late.told if b" b q" in each} == {b"LS+ _ $G b q 2", b"RS+ $G b q 1"}
+    # A member here is preferred to one behind that server, which is outside of the cluster.
+    late.send(b"LS+ _ $G c q 5\r\nLS+ _ $G d\r\n")
+    here.send(b"SUB c q 3\r\n")
+    heard: list[bytes] = []
+
+    def is_known() -> bool:
+        here.send(b"PUB d 1\r\nd\r\n")
+        here.barrier()
+        heard.extend(late.barrier())
+        return b"RMSG $G d 1" in heard
+
+    wait_until(is_known, "what it wants is known")
+    here.send(b"PUB c 2\r\nno\r\n" * 20 + b"PUB d 3\r\nyes\r\n")
+    assert b"no" not in until_heard(late, b"yes")
+    here.send(b"UNSUB 3\r\nPUB c 1\r\nx\r\n")
+    assert b"RMSG $G c | q 1" in until_heard(late, b"x")
+    for said, known in ((b"LS- a\r\n", b"LS- _ $G a"), (b"LS- b q\r\n", b"LS- _ $G b q")):
+        nameless.wants(said)
+        until_told(wire, known)
+    for each in (wire, late, nameless, here):
+        each.close()
+
+
 def test_of_a_group_each_cluster_has_its_members(hub: tuple[Member, int]) -> None:
     member, port = hub
     wire = server(member)

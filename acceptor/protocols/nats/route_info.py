@@ -15,8 +15,8 @@ GOSSIP_OVERRIDE: Final = 2
 SERVER_PROTOCOL: Final = 3
 
 URLS: Final = items(text, "")
-# This server supports LMSG, LS+ and LS-, which name the cluster of a leaf node.
-ORIGINS: Final = {"lnoc": True, "lnocu": True}
+# This server supports LMSG, LS+ and LS-, which name the cluster of a leaf node, or say that it belongs to none ("ln").
+ORIGINS: Final = {"lnoc": True, "lnocu": True, "ln": True}
 
 
 def anything(value: object) -> object:
@@ -139,5 +139,5 @@ class Own:
         return {
             "echo": True, "verbose": False, "pedantic": False, **{name: said for name, said in who.items() if said},
             "tls_required": self.tls, "headers": True, "name": self.server_id, "cluster": self.cluster,
-            **({"cluster_dynamic": True} if self.dynamic else {}), "lnoc": True,
+            **({"cluster_dynamic": True} if self.dynamic else {}), "lnoc": True, "ln": True,
         }  # fmt: skip

@@ -52,6 +52,7 @@ NO_POOL: Final = 4
 ORIGINS: Final = 1024
 LEAF_MESSAGES: Final = 2048
 TRACES: Final = 4096
+LEAVES: Final = 8192
 
 SYSTEM_ACCOUNT: Final = "$SYS"
 COMPRESSION: Final = frozenset({"cluster-compression", "cluster-compression-rtt"})
@@ -491,7 +492,10 @@ class Routing:
             self._say_info(route, index)
         flags = (HEADERS if info.flag("headers") else 0) | (0 if route.pool or route.account else NO_POOL)
         flags |= TRACES if info.traces else 0
-        flags |= (ORIGINS if info.flag("lnocu") else 0) | (LEAF_MESSAGES if info.flag("lnoc") else 0)
+        has_all = info.flag("ln")  # what is newer implies the rest
+        flags |= ORIGINS if info.flag("lnocu") or has_all else 0
+        flags |= LEAF_MESSAGES if info.flag("lnoc") or has_all else 0
+        flags |= LEAVES if has_all else 0
         size = max(self._own.pool_size, 0)
         self._engine.call(route.conn, "permissions", ROUTES_SET)
         try:

@@ -11,6 +11,9 @@
 /* NATS_MOST_ORIGINS: more than there may be leaf nodes and hubs here, each of which may be one. */
 enum { NATS_MOST_ORIGINS = 8192, NATS_ORIGIN_BYTES = 1024, NATS_ORIGIN_SLOTS = 1024 };
 
+/* Stands for all leaf nodes that belong to no cluster, where a server is told what they want. */
+#define NATS_NO_CLUSTER UINT32_MAX
+
 struct nats_origin {
     char *name; /* NULL: it has none */
     uint32_t name_bytes;

@@ -598,7 +598,8 @@ static int64_t join(struct acceptor *a, struct connection *c, const struct codec
         if (r->account == 0) return CALL_REFUSED;
     }
     if ((r->other = free_link(server)) == 0) return CALL_REFUSED;
-    const uint32_t told = ROUTE_HEADERS | ROUTE_NO_POOL | ROUTE_ORIGINS | ROUTE_LEAF_MESSAGES | ROUTE_TRACES;
+    const uint32_t told =
+        ROUTE_HEADERS | ROUTE_NO_POOL | ROUTE_ORIGINS | ROUTE_LEAF_MESSAGES | ROUTE_TRACES | ROUTE_LEAVES;
     if (r->account != 0) nats_account_hold(server, r->account);
     r->flags |= (uint32_t)(k->value & told);
     r->pool_index = (uint32_t)(k->value >> 16 & 0xffff);

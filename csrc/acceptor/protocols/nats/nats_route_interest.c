@@ -1,8 +1,9 @@
 /* Which interest other servers are told, for all acceptors together. They are told of a pattern when the first
  * subscriber wants it and when the last is gone, and of a group whenever its number of members changes.
  *
- * Servers of the cluster are told each cluster of leaf nodes separately, or, if they do not support that, as if these
- * were clients. A leaf node is told of all interest except that of its own cluster. A hub is told of clients here and
+ * Servers of the cluster are told each cluster of leaf nodes separately, and leaf nodes that belong to none; or, if they
+ * do not support that, as if these were clients. What leaf nodes want of an importing account is of no cluster, since
+ * they do not know it as a message of this one. A leaf node is told of all interest except that of its own cluster. A hub is told of clients here and
  * leaf nodes only: other servers of the cluster have hubs of their own, and hubs do not hear of each other. */
 #include "acceptor/protocols/nats/nats_route_interest.h"
 
@@ -68,7 +69,7 @@ static bool is_to_hub(const struct connection *c) {
     return (route_of(c)->flags & ROUTE_HUB) != 0;
 }
 
-/* Whether interest of this cluster of leaf nodes is told separately over a connection. */
+/* Whether interest of this cluster of leaf nodes is told separately over a connection, by the cluster's name. */
 static bool is_apart(const struct nats_server *server, const struct connection *c, uint32_t origin) {
     return (route_of(c)->flags & ROUTE_ORIGINS) != 0 && nats_origin_name(&server->origins, origin).bytes > 0;
 }
@@ -77,6 +78,7 @@ static bool is_apart(const struct nats_server *server, const struct connection *
 static bool is_told_over(const struct nats_server *server, const struct connection *c, const struct nats_remote *r) {
     uint32_t kind = nats_kind_of(r);
     bool is_near = (kind & (NATS_ACCEPTORS | NATS_LEAF_NODES)) != 0;
+    if ((route_of(c)->flags & ROUTE_LEAVES) != 0) return kind == NATS_ACCEPTORS;
     if (!is_to_leaf(c)) return is_near && !is_apart(server, c, r->origin);
     if (is_to_hub(c)) return is_near;
     return (kind & NATS_OUTSIDE) == 0 || r->origin != nats_link_of(server, route_of(c)->other)->origin;
@@ -183,12 +185,17 @@ static void tell_one(const struct interest_change *k, struct connection *c, uint
 
 static void tell_server(const struct interest_change *k, struct connection *c) {
     bool is_by_leaf = k->by == NATS_LEAF_NODES;
-    if (is_by_leaf && is_apart(k->server, c, k->origin)) {
-        tell_one(k, c, k->origin, k->w.same);
-        return;
-    }
+    uint64_t clients = k->here + k->shadows.clients + k->w.acceptors;
     bool are_apart = (route_of(c)->flags & ROUTE_ORIGINS) != 0;
-    tell_one(k, c, 0, k->here + k->shadows.near + k->w.acceptors + (are_apart ? k->w.nameless : k->w.leaves));
+    uint64_t leaves = k->shadows.leaves + (are_apart ? k->w.nameless : k->w.leaves);
+    if (is_by_leaf && is_apart(k->server, c, k->origin))
+        tell_one(k, c, k->origin, k->w.same);
+    else if ((route_of(c)->flags & ROUTE_LEAVES) == 0)
+        tell_one(k, c, 0, clients + leaves);
+    else if (is_by_leaf)
+        tell_one(k, c, NATS_NO_CLUSTER, leaves);
+    else
+        tell_one(k, c, 0, clients);
 }
 
 static bool is_by_others(const struct interest_change *k) {
@@ -205,7 +212,7 @@ static void tell_servers(const struct interest_change *k) {
 /* `kinds`: leaf nodes, hubs, or both. */
 static void tell_leaves(const struct interest_change *k, uint32_t kinds) {
     const struct nats_server *server = k->server;
-    uint64_t for_hubs = k->here + k->shadows.near + k->w.acceptors + k->w.leaves;
+    uint64_t for_hubs = k->here + k->shadows.clients + k->shadows.leaves + k->w.acceptors + k->w.leaves;
     if (server->leaf_count > 0) for_hubs += weight_shared(&server->accounts[k->account], k->subject, k->queue);
     uint64_t all = for_hubs + k->shadows.hubs + k->w.servers + k->w.hubs;
     /* Hubs are always told loop subjects: a loop may lead through a hub, or a server that has one. */
@@ -249,14 +256,24 @@ void nats_tell_shadows(struct acceptor *a, struct nats_server *server, uint32_t 
                        struct text queue, struct nats_shadows_weights before) {
     struct nats_shadows_weights now = nats_shadows_weigh(server->accounts[account].shadows, subject, queue);
     struct interest_change k = {.a = a, .server = server, .account = account, .subject = subject, .queue = queue};
-    bool is_near = has_changed(queue, before.near, now.near);
-    bool is_any = has_changed(queue, before.near + before.hubs, now.near + now.hubs);
-    if (server->route_count == 0 || (!is_near && !is_any)) return;
+    bool by_clients = has_changed(queue, before.clients, now.clients);
+    bool by_leaves = has_changed(queue, before.leaves, now.leaves);
+    bool is_near = has_changed(queue, before.clients + before.leaves, now.clients + now.leaves);
+    bool is_any = has_changed(queue, before.clients + before.leaves + before.hubs, now.clients + now.leaves + now.hubs);
+    if (server->route_count == 0 || (!by_clients && !by_leaves && !is_any)) return;
     a->handed += server->route_count;
     k.here = weight_here(&server->accounts[account], subject, queue) + weight_kept(server, account, subject, queue);
     k.w = weigh_others(server, &server->accounts[account], subject, queue, NULL);
-    k.weight = now.near;
-    if (is_near) tell_servers(&k);
+    k.weight = now.clients;
+    k.shadows.leaves = now.leaves;
+    if (by_clients) tell_servers(&k);
+    k.by = NATS_LEAF_NODES;
+    k.weight = now.leaves;
+    k.shadows = (struct nats_shadows_weights){.clients = now.clients};
+    if (by_leaves) tell_servers(&k);
+    k.by = 0;
+    k.weight = now.clients + now.leaves;
+    k.shadows = (struct nats_shadows_weights){0};
     if (is_near) tell_leaves(&k, NATS_HUB_SERVERS);
     k.weight += now.hubs;
     if (is_any) tell_leaves(&k, NATS_LEAF_NODES);
@@ -382,16 +399,28 @@ static void tell_origins(struct nats_telling *t, struct text subject, struct tex
     }
 }
 
+/* Tells interest of leaf nodes that belong to no cluster, to a server that is told that separately. */
+static void tell_leaves_apart(struct nats_telling *t, struct text subject, struct text queue) {
+    const struct nats_account *account = &t->server->accounts[t->account];
+    uint64_t nameless = weigh_others(t->server, account, subject, queue, NULL).nameless;
+    uint64_t shadows = nats_shadows_weigh(account->shadows, subject, queue).leaves;
+    bool is_first = t->what == OF_OTHERS ? nameless > 0 : nameless == 0;
+    if (is_first) say(t, (struct nats_interest){t->account, NATS_NO_CLUSTER, subject, queue, nameless + shadows});
+}
+
 /* Tells interest once, with the weight of all: in the first stage (t->what) that has it. */
 static void tell(struct nats_telling *t, struct text subject, struct text queue) {
     const struct nats_account *account = &t->server->accounts[t->account];
+    bool are_leaves_apart = (route_of(t->c)->flags & ROUTE_LEAVES) != 0;
     if (t->what == OF_OTHERS && (route_of(t->c)->flags & ROUTE_ORIGINS) != 0) tell_origins(t, subject, queue);
+    if ((t->what == OF_OTHERS || t->what == OF_SHADOWS) && are_leaves_apart) tell_leaves_apart(t, subject, queue);
     if (t->c->closed) return;
     uint64_t here = weight_here(account, subject, queue);
     uint64_t there = weight_there(t->server, account, subject, queue, t->c);
     uint64_t kept = weight_kept(t->server, t->account, subject, queue);
     struct nats_shadows_weights wanted = nats_shadows_weigh(account->shadows, subject, queue);
-    uint64_t shadows = wanted.near + (is_to_leaf(t->c) && !is_to_hub(t->c) ? wanted.hubs : 0);
+    uint64_t shadows = wanted.clients + (are_leaves_apart ? 0 : wanted.leaves) +
+                       (is_to_leaf(t->c) && !is_to_hub(t->c) ? wanted.hubs : 0);
     if (t->what != OF_CLIENTS_HERE && here > 0) return;
     if (t->what >= OF_SHADOWS && there > 0) return;
     if (t->what >= OF_BINDINGS && shadows > 0) return;

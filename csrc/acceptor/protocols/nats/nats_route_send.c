@@ -81,6 +81,7 @@ void nats_route_end(struct acceptor *a, struct connection *c, const char *text) 
 void nats_route_say_interest(struct acceptor *a, struct nats_server *server, struct connection *c,
                              const struct nats_interest *i) {
     struct text account = account_of(server, c, i->account), origin = nats_origin_name(&server->origins, i->origin);
+    if (i->origin == NATS_NO_CLUSTER) origin = (struct text){(const uint8_t *)"_", 1};
     const struct text subject = i->subject, queue = i->queue;
     struct nats_permissions *permissions = route_of(c)->permissions;
     bool is_leaf = (route_of(c)->flags & ROUTE_LEAF) != 0;

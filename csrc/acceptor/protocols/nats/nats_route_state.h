@@ -24,6 +24,7 @@ enum nats_route_flag {
     ROUTE_ORIGINS = 1024,       /* the server names clusters of leaf nodes in interest: LS+ and LS- */
     ROUTE_LEAF_MESSAGES = 2048, /* ... and in messages: LMSG */
     ROUTE_TRACES = 4096,        /* the server traces messages */
+    ROUTE_LEAVES = 8192,        /* interest of leaf nodes that belong to no cluster is told apart, too: LS+ _ */
 };
 
 enum nats_route_counter {
@@ -101,7 +102,7 @@ static inline bool nats_is_loop(struct text subject) {
 
 struct nats_interest {
     uint32_t account;
-    uint32_t origin; /* the cluster of leaf nodes that wants it, if it is to be named; 0: none */
+    uint32_t origin; /* the cluster of leaf nodes that wants it, if it is to be named; 0: none, or NATS_NO_CLUSTER */
     struct text subject, queue;
     uint64_t weight; /* 0: no longer wanted */
 };

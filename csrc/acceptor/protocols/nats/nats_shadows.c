@@ -223,7 +223,7 @@ struct comparing {
 
 static void compare(const struct comparing *c, struct text subject, struct text queue) {
     struct nats_shadows_weights now = nats_shadows_weigh(c->now, subject, queue);
-    if (c->gone && now.near + now.hubs > 0) return;
+    if (c->gone && now.clients + now.leaves + now.hubs > 0) return;
     nats_tell_shadows(c->a, c->server, c->account, subject, queue, nats_shadows_weigh(c->before, subject, queue));
 }
 

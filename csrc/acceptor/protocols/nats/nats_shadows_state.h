@@ -48,9 +48,9 @@ struct nats_shadows {
     uint64_t outside; /* how many of them are of leaf nodes or hubs */
 };
 
-/* How often importing accounts want a pattern of an account: for clients here and leaf nodes, and for hubs. */
+/* How often importing accounts want a pattern of an account, by kind. */
 struct nats_shadows_weights {
-    uint64_t near, hubs;
+    uint64_t clients, leaves, hubs;
 };
 
 static inline struct nats_shadow *nats_shadow_of(struct subject_entry *entry) {
@@ -64,7 +64,9 @@ static inline struct nats_shadows_weights nats_shadows_weigh(const struct nats_s
     struct subject_entries *entries = subjects_entries(shadows->subjects, subject, queue);
     for (uint32_t i = 0; entries != NULL && i < entries->count; i++) {
         const struct nats_shadow *s = nats_shadow_of(subject_entries_items(entries)[i]);
-        *(s->by.kind == NATS_HUB_SERVERS ? &w.hubs : &w.near) += s->entry.weight;
+        uint64_t *weight = s->by.kind == NATS_ACCEPTORS ? &w.clients : &w.leaves;
+        if (s->by.kind == NATS_HUB_SERVERS) weight = &w.hubs;
+        *weight += s->entry.weight;
     }
     return w;
 }
