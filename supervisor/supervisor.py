@@ -333,7 +333,8 @@ class Supervisor:
         if self._processes.has_gateway:
             gateway = self._processes.acceptors[-1]
             times = {child.title: self._liveness.times[child.title] for child in self._processes.all}
-            gateway.send({"do": "hanging", "now": self._liveness.hanging(), "times": times})
+            now = [title for title in self._liveness.hanging() if title != gateway.title]  # it answers when it says so
+            gateway.send({"do": "hanging", "now": now, "times": times})
 
     def _tell_status(self) -> None:
         if self._stage is Stage.SERVING:

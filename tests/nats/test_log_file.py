@@ -138,7 +138,7 @@ def test_the_flag_wins_over_the_file(tmp_path: Path, capsys: pytest.CaptureFixtu
     file = configured(tmp_path, Path("/filed.log"))
     with pytest.raises(OptionsError, match="is not a path"):
         options_of(*configured(tmp_path, Path("a\0b")))
-    assert main(["as", "nats-server", "-t", "-l", "/nowhere/log"]) == 0
+    assert main(["as", "nats-server", "-t", *file, "-l", "/nowhere/log"]) == 0
     assert "writes its journal to /nowhere/log" in capsys.readouterr().out
 
 

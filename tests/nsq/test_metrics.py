@@ -325,6 +325,16 @@ def test_it_answers_for_the_others_while_a_worker_hangs_or_is_gone(broker: Broke
     assert figure(scraped(broker), "process_hangs_total", process="mq-worker-1") == 1
 
 
+def test_a_gateway_that_goes_on_does_not_say_that_it_hangs_itself(broker: Broker) -> None:
+    gateway = next(pid for pid in children(broker.running.process.pid) if comm_of(pid) == "mq-gateway")
+    os.kill(gateway, signal.SIGSTOP)
+    try:
+        wait_until(lambda: f"(pid {gateway}) has not answered" in broker.running.said(), "it is said to hang")
+    finally:
+        os.kill(gateway, signal.SIGCONT)
+    assert api.call(broker.nsq_http_port, "GET", "/ping").body == b"OK"
+
+
 def test_all_of_it_is_in_the_form_of_prometheus(broker: Broker) -> None:
     topic = unique_topic()
     publish(broker, topic, 25)
