@@ -381,6 +381,8 @@ class Calls:
                 packet = self._socket.recv(_HEAD.size + PIECE_BYTES)
             except BlockingIOError:
                 return
+            except ConnectionResetError:
+                continue  # said once, if the other has gone without reading all: what it has said is still there
             except OSError:
                 packet = b""
             if not packet:

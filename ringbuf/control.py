@@ -82,13 +82,15 @@ class Control:
 
     def receive_now(self) -> tuple[Message, list[int]] | None:
         """The next message, or None when there is none now. Raises EOFError as receive() does."""
-        try:
-            data, fds, flags, _ = socket.recv_fds(self._socket, MESSAGE_BYTES, MESSAGE_FDS)
-        except BlockingIOError:
-            return None
-        except ConnectionResetError:
-            # The other side died before it had read all messages.
-            raise EOFError("the control socket is closed") from None
+        while True:
+            try:
+                data, fds, flags, _ = socket.recv_fds(self._socket, MESSAGE_BYTES, MESSAGE_FDS)
+                break
+            except BlockingIOError:
+                return None
+            except ConnectionResetError:
+                # Said once, first, if the other side has ended with messages of ours unread. Its own are still there.
+                continue
         if not data:
             raise EOFError("the control socket is closed")
         if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):

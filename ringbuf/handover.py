@@ -62,6 +62,8 @@ class Handover:
                 data, fds, flags, _ = socket.recv_fds(self._socket, 3 + ARRIVAL_BYTES + PACKET_BYTES, 2)
             except BlockingIOError:
                 return None
+            except ConnectionResetError:
+                continue  # said once, if the other end has gone without taking all: what it has passed is still there
             if not data:
                 raise EOFError("the other end is gone")
             expected = 2 if data[:1] == b"f" else 1

@@ -285,6 +285,17 @@ def test_what_is_told_is_heard_in_order_and_what_was_lost_is_said(two: Two) -> N
     assert told[-1] == b"afterwards"
 
 
+def test_what_was_told_at_last_is_heard_though_who_told_it_had_not_read_all(two: Two) -> None:
+    told: list[bytes] = []
+    two.there.hear("fact", told.append)
+    two.join()
+    two.there.tell("fact", b"unread")
+    two.here.tell("fact", b"at last")
+    two.here.detach()
+    two.run()
+    assert told == [b"at last"]
+
+
 def test_what_no_end_of_ours_sends_ends_the_connection(two: Two, caplog: pytest.LogCaptureFixture) -> None:
     for packet in (b"x", b"\x01\x01\0\0\x01\0\0\0no name", b"\x02\x01\0\0\x01\0\0\0", b"\x09\x01\0\0\0\0\0\0a\n"):
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
