@@ -81,8 +81,10 @@ def session(
         ]
     )
     # The kernel shares the cores out among sessions, and each broker of the tests has one. With one of its own the JVM
-    # need not wait for all streams of `make test`. It ends when its stdin does.
-    SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"start_new_session": True}))
+    # need not wait for all streams of `make test`. It ends when its stdin does. A program that has a session is killed
+    # with all that is in it.
+    has_one = os.getsid(0) == os.getpid()
+    SparkContext._ensure_initialized(gateway=launch_gateway(conf, {"start_new_session": not has_one}))
     found = SparkSession.builder.config(conf=conf).getOrCreate()
     found.sparkContext.setLogLevel("ERROR")
     pipeline.register(found, push_filters=True)
