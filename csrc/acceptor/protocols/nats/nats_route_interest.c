@@ -1,10 +1,11 @@
 /* Which interest other servers are told, for all acceptors together. They are told of a pattern when the first
  * subscriber wants it and when the last is gone, and of a group whenever its number of members changes.
  *
- * Servers of the cluster are told each cluster of leaf nodes separately, and leaf nodes that belong to none; or, if they
- * do not support that, as if these were clients. What leaf nodes want of an importing account is of no cluster, since
- * they do not know it as a message of this one. A leaf node is told of all interest except that of its own cluster. A hub is told of clients here and
- * leaf nodes only: other servers of the cluster have hubs of their own, and hubs do not hear of each other. */
+ * Servers of the cluster are told each cluster of leaf nodes separately, and leaf nodes that belong to none; or, if
+ * they do not support that, as if these were clients. What leaf nodes want of an importing account is of no cluster,
+ * since they do not know it as a message of this one. A leaf node is told of all interest except that of its own
+ * cluster. A hub is told of clients here and leaf nodes only: other servers of the cluster have hubs of their own, and
+ * hubs do not hear of each other. */
 #include "acceptor/protocols/nats/nats_route_interest.h"
 
 #include <stdlib.h>
@@ -52,8 +53,8 @@ static uint64_t weight_kept(const struct nats_server *server, uint32_t account, 
     return account == NATS_GLOBAL_ACCOUNT ? weight_bound(&server->bound, subject, queue) : 0;
 }
 
-/* Subjects that are services of other accounts, or mapped, count as wanted for leaf nodes and hubs, which send only what
- * is wanted. */
+/* Subjects that are services of other accounts, or mapped, count as wanted for leaf nodes and hubs, which send only
+ * what is wanted. */
 static uint64_t weight_shared(const struct nats_account *account, struct text subject, struct text queue) {
     const struct subjects *mappings = nats_shares_mappings(account->shares);
     if (queue.bytes > 0) return 0;

@@ -192,10 +192,12 @@ static void make_one(const struct making *m, struct text wanted, struct text que
         nats_weight_wanting(m->server, m->stream->importer, wanted, queue, by, NULL));
     if (importer->remote == NULL || m->server->leaf_interest == 0) return;
     struct subject_entries *others = subjects_entries(importer->remote, wanted, queue);
+    uint32_t seen = NATS_ACCEPTORS;
     for (uint32_t i = 0; others != NULL && i < others->count; i++) {
         const struct nats_remote *r = (const struct nats_remote *)(const void *)subject_entries_items(others)[i];
-        if (!is_wanting(r)) continue;
         by = wanting_of(r);
+        if (!is_wanting(r) || (by.kind & seen) != 0) continue;
+        if (by.kind != NATS_HUB_SERVERS) seen |= by.kind; /* all of them are weighed at once, however many */
         set(m->server, m->stream, subject, wanted, queue, by,
             nats_weight_wanting(m->server, m->stream->importer, wanted, queue, by, NULL));
     }
