@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -46,6 +47,19 @@ def test_who_logs_in_is_offered_what_he_may(browser: Browser, watched: Guarded) 
     browser.js("location.hash = '#/topic/mail'")
     browser.wait("document.querySelector('h1')?.innerText === 'mail'", "the other topic")
     browser.wait(offers("Delete"), "it may manage that")
+    assert browser.js("!document.body.innerText.includes('hello')"), "and not read"
+
+
+def test_what_one_may_changes_while_one_looks(browser: Browser, watched: Guarded) -> None:
+    log_in(browser, watched, CLERK, "#/topic/mail")
+    browser.wait(offers("Delete"), "it may manage that")
+    watched.rewrite(BOSS, replace(CLERK, rights={"publish": ["orders"], "read": ["mail"]}), NOBODY)
+    browser.wait(f"!{offers('Delete')}", "and now not")
+    browser.sees("hello")
+    browser.key("n")
+    assert browser.js("!document.querySelector('dialog[open]')"), "it may publish, but not to that topic"
+    watched.rewrite(BOSS, CLERK, NOBODY)
+    browser.wait(offers("Delete"), "it may again")
     assert browser.js("!document.body.innerText.includes('hello')"), "and not read"
 
 

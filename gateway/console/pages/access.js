@@ -6,8 +6,7 @@ const me = { users: false, user: null, may: {} };
 const button = document.getElementById("user");
 let asking = null;
 
-export const may = (right, topic) => (me.may[right] ?? []).some((one) => (one.endsWith("*") ? topic.startsWith(one.slice(0, -1)) : one === topic));
-// With some topic at least.
+// With some topic at least. What one may do with a certain topic is in the broker's answer about it.
 export const mayAny = (right) => Boolean(me.may[right]?.length);
 // What belongs to nobody is anybody's; who manages everything manages what is others'.
 export const isOwn = (owner) => !owner || owner === me.user || Boolean(me.may.manage?.includes("*"));

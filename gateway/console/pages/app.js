@@ -111,7 +111,7 @@ const KEYS = {
   p: () => { location.hash = "#/pipeline"; },
   ArrowRight: () => leaf("ArrowRight"), ArrowLeft: () => leaf("ArrowLeft"),
   j: () => move(1), k: () => move(-1), ArrowDown: () => move(1), ArrowUp: () => move(-1),
-  n: () => { if (mayAny("publish")) publish(page.topic ?? ""); },
+  n: () => { if (page.topic ? page.mayPublish() : mayAny("publish")) publish(page.topic ?? ""); },
   t: switchTheme,
   "?": keys,
   Escape: () => { if (page.topic) location.hash = "#/topics"; },

@@ -1,5 +1,4 @@
 // One topic: figures, channels and their consumers, its tube, its messages; and all that can be done to them.
-import { may } from "./access.js";
 import { act, ask } from "./api.js";
 import { bodies } from "./bodies.js";
 import { chart } from "./chart.js";
@@ -63,8 +62,8 @@ export function topic(name) {
     refill(top, h("h1", {}, found.name), found.paused ? h("span", { class: "pill warn" }, "paused") : null,
       h("span", { class: "soft" }, `shard ${found.shard}, worker ${found.worker}`), h("span", { class: "grow" }),
       h("div", { class: "buttons" },
-        may("publish", name) && h("button", { class: "primary", "data-key": "publish", onclick: () => after(publish(name)) }, "Publish…"),
-        may("manage", name) && [h("button", { "data-key": "channel", onclick: add }, "New channel…"),
+        found.may.publish && h("button", { class: "primary", "data-key": "publish", onclick: () => after(publish(name)) }, "Publish…"),
+        found.may.manage && [h("button", { "data-key": "channel", onclick: add }, "New channel…"),
         h("button", { "data-key": "pause", onclick: () => pause(null, found.paused) }, found.paused ? "Go on" : "Pause"),
         found.waiting ? h("button", { class: "danger", "data-key": "empty", onclick: () => empty(null, found.waiting) }, "Empty") : null,
         h("button", { class: "danger", "data-key": "delete", onclick: () => remove(null, `The topic, its ${counted(found.channels.length, "channels")} and ${counted(found.published, "messages")} are gone, for good.`) }, "Delete")]));
@@ -98,7 +97,7 @@ export function topic(name) {
       ...[rate(channel, "delivered"), rate(channel, "finished_since_start")].map((n) => h("td", { class: n ? "" : "zero" }, short(n))),
       ...[channel.finished, channel.requeued, channel.timed_out].map((n) => h("td", { class: n ? "" : "zero" }, short(n))),
       h("td", { class: channel.consumers ? "" : "zero" }, count(channel.consumers)),
-      h("td", {}, may("manage", name) && h("div", { class: "buttons" },
+      h("td", {}, last.may.manage && h("div", { class: "buttons" },
         h("button", { class: "small", "data-key": `${key} pause`, onclick: () => pause(channel.name, channel.paused) }, channel.paused ? "Go on" : "Pause"),
         h("button", { class: "small", "data-key": `${key} rewind`, onclick: () => rewind(channel.name) }, "Again…"),
         h("button", { class: "small danger", "data-key": `${key} empty`, onclick: () => empty(channel.name, lag) }, "Empty"),
@@ -136,7 +135,7 @@ export function topic(name) {
     tube.hidden = !found.tube;
     if (found.tube) {
       refill(tube, h("header", {}, h("h2", {}, "Tube"), found.tube.pause_left_s ? h("span", { class: "pill warn" }, `paused for ${duration(found.tube.pause_left_s)}`) : null, h("span", { class: "grow" }),
-        may("manage", name) && [h("button", { class: "small", "data-key": "kick", disabled: !(found.tube.buried || found.tube.delayed), onclick: () => kick(found.tube) }, "Kick"),
+        found.may.manage && [h("button", { class: "small", "data-key": "kick", disabled: !(found.tube.buried || found.tube.delayed), onclick: () => kick(found.tube) }, "Kick"),
         h("button", { class: "small", "data-key": "pause tube", onclick: () => pauseTube(found.tube) }, "Pause…")]),
       h("div", { class: "states" }, STATES.map((state) => h("div", { class: state === "buried" && found.tube.buried ? "bad" : "" }, h("b", {}, short(found.tube[state])), h("span", { class: "soft" }, state)))));
     }
@@ -144,9 +143,9 @@ export function topic(name) {
 
   async function refresh() {
     draw(await ask("/v1/topic", { name }));
-    messages.element.hidden = !may("read", name);
-    if (may("read", name)) await messages.refresh();
+    messages.element.hidden = !last.may.read;
+    if (last.may.read) await messages.refresh();
   }
 
-  return { element, refresh, topic: name };
+  return { element, refresh, topic: name, mayPublish: () => Boolean(last?.may.publish) };
 }
