@@ -59,22 +59,25 @@ def parse_head(data: bytes) -> Head:
     if data.count(b"\n") > MAX_HEADERS:
         raise BadRequestError(431)
     first, *lines = (line.removesuffix(b"\r") for line in data.split(b"\n"))
-    parts = first.split(b" ", 2)
+    method, target, is_old = parse_request_line(first)
+    headers, hosts = _headers(lines)
+    _check_hosts(hosts, is_needed=not is_old and method != "CONNECT")
+    said = {word.strip().lower() for word in headers.get("connection", "").split(",")}
+    keeps_alive = "close" not in said and (not is_old or "keep-alive" in said)
+    if headers.get("expect", "100-continue").lower() != "100-continue":
+        raise BadRequestError(417)
+    return Head(method, _target(method, target, headers), headers, keeps_alive, is_old, _body_bytes(headers, is_old))
+
+
+def parse_request_line(line: bytes) -> tuple[str, str, bool]:
+    """The method, the target, and whether it is HTTP/1.0. Raises BadRequestError."""
+    parts = line.split(b" ", 2)
     version = _VERSION.fullmatch(parts[2]) if len(parts) == 3 else None
     if version is None or not _TOKEN.fullmatch(parts[0]) or not parts[1] or _CONTROL.search(parts[1]):
         raise BadRequestError
     if version[1] != b"1":
         raise BadRequestError(505)
-    headers, hosts = _headers(lines)
-    is_old = version[2] == b"0"
-    _check_hosts(hosts, is_needed=not is_old and parts[0] != b"CONNECT")
-    said = {word.strip().lower() for word in headers.get("connection", "").split(",")}
-    keeps_alive = "close" not in said and (not is_old or "keep-alive" in said)
-    if headers.get("expect", "100-continue").lower() != "100-continue":
-        raise BadRequestError(417)
-    method = parts[0].decode("ascii")
-    target = _target(method, parts[1].decode("utf-8", "replace"), headers)
-    return Head(method, target, headers, keeps_alive, is_old, _body_bytes(headers, is_old))
+    return parts[0].decode("ascii"), parts[1].decode("utf-8", "replace"), version[2] == b"0"
 
 
 def _target(method: str, target: str, headers: dict[str, str]) -> str:

@@ -32,6 +32,7 @@ from mq_shards.gateway.http_parse import (
     chunk_bytes,
     find_end,
     parse_head,
+    parse_request_line,
 )
 from mq_shards.gateway.http_places import Places
 from mq_shards.gateway.shaking import Shaking
@@ -479,10 +480,13 @@ class _Connection(asyncio.BufferedProtocol):
         held = 0  # bytes of a large head, which count as those of bodies do
         try:
             async with asyncio.timeout(IDLE_S):
-                looked_at = 0
+                looked_at, line_end = 0, -1
                 while not (end := find_end(self.buffer, looked_at)):
                     if self.buffer.startswith(TLS_HANDSHAKE):
                         raise BadRequestError(why="TLS on a port that speaks none")
+                    # A client that speaks another protocol here, such as NSQ's, waits for an answer to its first line.
+                    if line_end < 0 and (line_end := self.buffer.find(b"\n", looked_at)) >= 0:
+                        parse_request_line(bytes(self.buffer[:line_end]).removesuffix(b"\r"))
                     looked_at = len(self.buffer)
                     if looked_at > MAX_HEAD_BYTES:
                         raise BadRequestError(431)

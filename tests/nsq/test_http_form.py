@@ -93,6 +93,13 @@ class TestForm:
     def test_what_is_not_http_is_refused(self, server: NsqServer, request_: bytes, status: int) -> None:
         assert said_to(server, request_).startswith(b"HTTP/1.1 %d " % status)
 
+    @pytest.mark.parametrize("line", [b"  V2IDENTIFY\n", b"\n", b'CONNECT {"verbose":false}\r\n', b"put 0 0 60 1\r\n"])
+    def test_a_client_of_another_protocol_is_refused_at_its_first_line(self, server: NsqServer, line: bytes) -> None:
+        """It says no more before it has an answer."""
+        with socket.create_connection((HOST, server.http_port), timeout=30) as sock:
+            sock.sendall(line)
+            assert sock.recv(1 << 16).startswith(b"HTTP/1.1 400 ")
+
 
 WITHOUT_HOST = b"400 Bad Request: missing required Host header"
 ODD_HOST = b"400 Bad Request: malformed Host header"
