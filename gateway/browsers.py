@@ -9,12 +9,11 @@ most send no other header by which a browser is recognized.
 
 from __future__ import annotations
 
-import ipaddress
-import socket
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from mq_shards.acceptor.host_names import is_out_of_reach
 from mq_shards.gateway.access import SAFE
 from mq_shards.gateway.http_answers import Answer, json_answer
 
@@ -36,7 +35,7 @@ class Browsers:
         `reading_from_anywhere`: protects reading from browsers on other machines too. Otherwise a request from another
         machine without an Origin counts as a program's: programs call brokers of the network by any name, and Node's
         fetch sends Accept-Language too."""
-        self._hosts: Final = frozenset(host.lower() for host in (*hosts, "localhost", socket.gethostname()))
+        self._hosts: Final = frozenset(host.lower() for host in hosts)
         self._reading_from_anywhere: Final = reading_from_anywhere
 
     def refusal(self, request: Request) -> Answer | None:
@@ -45,7 +44,7 @@ class Browsers:
         if not self._must_check(request):
             return None
         host = headers.get("host", "")
-        if not self._is_known(host):
+        if not is_out_of_reach(_name_of(host), self._hosts):
             return _no(f"this broker is not known as {host:.200}: name it with http.hosts, or use its address")
         origin = headers.get("origin")
         if origin is not None and not _is_same(origin, host):
@@ -61,11 +60,6 @@ class Browsers:
         is_local_read = request.method in SAFE and request.peer in _THIS_MACHINE
         return "origin" in headers or ((self._reading_from_anywhere or is_local_read) and _is_browser(headers))
 
-    def _is_known(self, host: str) -> bool:
-        name = _name_of(host)
-        # No site of the web has a name without a dot, so it cannot be DNS rebinding.
-        return name in self._hosts or _is_address(name) or bool(name and "." not in name)
-
 
 def _is_browser(headers: Mapping[str, str]) -> bool:
     return any(name in headers for name in _OF_BROWSERS) or headers.get("user-agent", "").startswith("Mozilla/")
@@ -77,14 +71,6 @@ def _name_of(host: str) -> str:
         return (urlsplit(f"//{host}").hostname or "").lower()
     except ValueError:
         return "?.?"
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name.partition("%")[0])
-    except ValueError:
-        return False
-    return True
 
 
 def _is_same(origin: str, host: str) -> bool:

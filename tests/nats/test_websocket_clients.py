@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 import urllib.request
@@ -11,8 +12,9 @@ from collections.abc import Iterator
 
 import nats
 import pytest
+from mq_shards.acceptor.protocols.nats.websocket_upgrade import Terms, UpgradeError, upgrade
 
-from tests.nats.servers import nats_server
+from tests.nats.servers import nats_server, running
 from tests.nats.test_operating import until_true
 from tests.nats.websocket_wire import (
     BINARY,
@@ -231,6 +233,59 @@ def test_only_pages_from_here(kind: int) -> None:
                                ("https://127.0.0.1:8080", b"403"), ("", b"101")]:  # fmt: skip
             with Websocket(port, asked=request(f"Origin: {origin}") if origin else request()) as client:
                 assert client.head.split(b" ")[1] == status, origin
+
+
+def test_pages_from_anywhere_where_a_nats_server_lets_them_come(kind: int) -> None:
+    with serving(kind, "same_origin: false") as port:
+        for origin in ("https://evil.example", "null", "http://127.0.0.1"):
+            with Websocket(port, asked=request(f"Origin: {origin}")) as client:
+                assert client.head.split(b" ")[1] == b"101", origin
+
+
+NEAR = Terms()
+PAGES = [
+    ("127.0.0.1:8080", "http://127.0.0.1:8080", NEAR, True),
+    ("127.0.0.1:8080", "http://127.0.0.1", NEAR, True),
+    ("localhost:8080", "http://localhost:3000", NEAR, True),
+    ("192.168.1.7:8080", "http://localhost:3000", NEAR, True),  # a page that is being written
+    ("192.168.1.7:8080", "https://192.168.1.7", NEAR, True),
+    ("[fe80::1]:8080", "http://[fe80::1]", NEAR, True),
+    ("broker", "http://BROKER:3000", NEAR, True),
+    ("broker.example", "http://[::1]:3000", NEAR, True),
+    ("broker.example", "http://app.localhost", NEAR, True),
+    ("broker.example", "", NEAR, True),  # no browser
+    ("broker.example", "https://broker.example", Terms(encrypted=True), True),
+    ("broker.example", "http://broker.example", NEAR, False),  # a page can make its name mean this host
+    ("127.0.0.1:8080", "https://evil.example", NEAR, False),
+    ("localhost:8080", "http://localhost.evil.example", NEAR, False),
+    ("127.0.0.1:8080", "http://192.168.1.7", NEAR, False),
+    ("127.0.0.1:8080", "null", NEAR, False),
+    ("127.0.0.1:8080", "http://[", NEAR, False),
+    ("127.0.0.1:99999", "http://127.0.0.1", NEAR, False),
+    ("broker.example", "https://evil.example", Terms(encrypted=True), False),
+    ("127.0.0.1:8080", "https://evil.example", Terms(allowed_origins=["*"]), True),
+    ("127.0.0.1:8080", "null", Terms(allowed_origins=["*"]), True),
+    ("127.0.0.1:8080", "https://evil.example", Terms(allowed_origins=["*"], same_origin=True), False),
+    ("127.0.0.1:8080", "https://good.example", Terms(allowed_origins=["https://good.example"]), True),
+    ("127.0.0.1:8080", "http://localhost", Terms(allowed_origins=["https://good.example"]), False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("host", "origin", "terms", "may"), PAGES)
+def test_which_pages_may_come(host: str, origin: str, terms: Terms, may: bool) -> None:
+    asked = request(f"Host: {host}", *([f"Origin: {origin}"] if origin else []), without="Host")
+    with contextlib.nullcontext() if may else pytest.raises(UpgradeError, match="origin not allowed"):
+        assert upgrade(asked.removesuffix(b"\r\n\r\n"), terms).answer.startswith(b"HTTP/1.1 101")
+
+
+@pytest.mark.parametrize(("more", "status"), [([], b"403"), (["--set", "nats.websocket-allowed-origins=*"], b"101")])
+def test_a_listener_of_our_own_serves_pages_of_other_sites_only_if_told(more: list[str], status: bytes) -> None:
+    port = free_port()
+    with running(1, arguments=["--listen", f"nats-ws://127.0.0.1:{port}", *more]):
+        for asked, found in [(request("Origin: https://evil.example"), status), (request(), b"101"),
+                             (request("Origin: http://localhost:3000"), b"101")]:  # fmt: skip
+            with Websocket(port, asked=asked) as client:
+                assert client.head.split(b" ")[1] == found
 
 
 def test_users_of_websockets_alone(kind: int) -> None:

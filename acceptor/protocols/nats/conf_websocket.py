@@ -20,7 +20,7 @@ from mq_shards.acceptor.protocols.nats.conf_takers import (
     take_block,
     unsupported,
 )
-from mq_shards.acceptor.protocols.nats.websocket_options import is_header, is_origin
+from mq_shards.acceptor.protocols.nats.websocket_options import ANY_ORIGIN, is_header, is_origin
 
 SCHEME: Final = "nats-ws"
 
@@ -139,6 +139,8 @@ def finish_websocket(conf: Conf) -> None:
         raise value.error("websocket needs a block tls, or no_tls: true")
     if "websocket-tls-cert-file" not in conf.options:
         conf.set("websocket-tls-cert-file", value, "")  # so that not even tls-cert-file is used
+    if "websocket-allowed-origins" not in conf.options:
+        conf.set("websocket-allowed-origins", value, [ANY_ORIGIN])  # what an empty list means to a nats-server
     for name in ("user", "token"):
         if conf.users and f"websocket-{name}" in conf.options:
             raise value.error(f"websocket has a {name} of its own, and there are users: it is one or the other")

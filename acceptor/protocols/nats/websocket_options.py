@@ -12,6 +12,7 @@ from mq_shards.acceptor.protocols.nats.tls_options import OPTIONS as TLS_OPTIONS
 from mq_shards.acceptor.protocols.nats.tls_options import SHA256_HEX
 
 PREFIX: Final = "websocket-"
+ANY_ORIGIN: Final = "*"
 # Headers that the server sets itself, so that no option may.
 OWN_HEADERS: Final = ("host", "content-length", "connection", "upgrade", "nats-no-masking")
 TOKEN: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
@@ -55,7 +56,10 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     "websocket-tls-min-version": _tls("tls-min-version"),
     "websocket-handshake-timeout": Duration(5 * SECOND, MS, YEAR, "until a connection is a websocket, TLS included"),
     "websocket-same-origin": Flag(False, "browsers may only come from where they were served"),
-    "websocket-allowed-origins": TextList("or from here", "an http or https URL", is_origin),
+    "websocket-allowed-origins": TextList(
+        "or from here; none: from this host, and from the browser's own machine", "an http or https URL, or * for all",
+        lambda text: text == ANY_ORIGIN or is_origin(text),
+    ),
     "websocket-compression": Flag(False, "messages are compressed where a client wants that"),
     "websocket-headers": TextList("of the answer to a handshake, beside its own", "NAME: VALUE", is_header),
     "websocket-jwt-cookie": Text("", "that a client's JWT is in, if not in CONNECT", "a cookie's name", is_cookie),

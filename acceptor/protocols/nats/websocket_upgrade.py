@@ -15,6 +15,9 @@ from http.cookies import CookieError, SimpleCookie
 from typing import Final
 from urllib.parse import urlsplit
 
+from mq_shards.acceptor.host_names import is_of_this_machine, is_out_of_reach
+from mq_shards.acceptor.protocols.nats.websocket_options import ANY_ORIGIN
+
 MAX_HEAD_BYTES: Final = 16 << 10
 GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, 1.3
 COMPRESSION: Final = "permessage-deflate"
@@ -30,6 +33,8 @@ BAD_REQUEST: Final = "400 Bad Request"
 # Ends of paths that are not for clients.
 LEAF_NODE: Final = "/leafnode"
 MQTT: Final = "/mqtt"
+
+Place = tuple[str, str, int]  # scheme, host and port
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,24 +234,29 @@ def _cookies(request: Request) -> dict[str, str]:
 
 def _origin_refusal(request: Request, terms: Terms) -> str:
     """Why a page's origin is refused; empty if it is not. Clients that are no browsers send no origin."""
-    if not terms.same_origin and not terms.allowed_origins:
-        return ""
     origin = request.get("origin") or request.get("sec-websocket-origin")
     if not origin:
         return ""
-    place = _place(origin)
-    if place is None:
-        return "invalid origin"
-    if terms.same_origin:
-        scheme = "https" if terms.encrypted else "http"
-        if place != _place(f"{scheme}://{request.host}"):
-            return "not same origin"
-    if terms.allowed_origins and place not in map(_place, terms.allowed_origins):
-        return "not in the allowed list"
-    return ""
+    page, here = _place(origin), _place(f"{'https' if terms.encrypted else 'http'}://{request.host}")
+    if terms.same_origin and page != here:
+        return "not same origin"
+    if ANY_ORIGIN in terms.allowed_origins or (terms.same_origin and not terms.allowed_origins):
+        return ""
+    if terms.allowed_origins:
+        return "" if page in map(_place, terms.allowed_origins) else "not in the allowed list"
+    return "" if _is_near(page, here, terms) else f"nats.websocket-allowed-origins does not name {origin:.200}"
 
 
-def _place(url: str) -> tuple[str, str, int] | None:
+def _is_near(page: Place | None, here: Place | None, terms: Terms) -> bool:
+    """Whether a page is from the browser's own machine or the host that it calls, which no page of a stranger is."""
+    if page is None or here is None:
+        return False
+    # A certificate keeps a stranger's name from meaning this host.
+    is_host = page[1] == here[1] and (terms.encrypted or is_out_of_reach(here[1]))
+    return is_host or is_of_this_machine(page[1])
+
+
+def _place(url: str) -> Place | None:
     """Scheme, host and port; None when the text is no URL."""
     try:
         parts = urlsplit(url)
