@@ -484,7 +484,7 @@ class _Connection(asyncio.BufferedProtocol):
                 while not (end := find_end(self.buffer, looked_at)):
                     if self.buffer.startswith(TLS_HANDSHAKE):
                         raise BadRequestError(why="TLS on a port that speaks none")
-                    # A client that speaks another protocol here, such as NSQ's, waits for an answer to its first line.
+                    # A client that speaks another protocol here may wait for an answer to its first line.
                     if line_end < 0 and (line_end := self.buffer.find(b"\n", looked_at)) >= 0:
                         parse_request_line(bytes(self.buffer[:line_end]).removesuffix(b"\r"))
                     looked_at = len(self.buffer)
