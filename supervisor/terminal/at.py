@@ -123,12 +123,14 @@ def connect(at: At) -> Client:
 def elsewhere(at: At, error: CannotError) -> Client:
     """A client of the usual http:// or https:// address on the same host, for what a protocol cannot do. Raises
     ClientError."""
-    if at.scheme in ("http", "https") or not at.host:
+    if at.scheme in ("http", "https"):
         raise error
     # What has been encrypted so far, the login most of all, stays so.
-    other = At("http" if at.tls is None else "https", at.host, HTTP_PORT, tls=at.tls, proof=at.proof)
-    client = connect(other)
+    other = replace(at, scheme="http" if at.tls is None else "https", port=HTTP_PORT, path="")
+    if not at.host:
+        raise ClientError(f"{error}; name the broker's {other.scheme}:// address")
     try:
+        client = connect(other)
         client.overview()
     except RefusedError as refused:
         raise ClientError(f"{error}, and {other} refuses: {refused}") from None

@@ -9,6 +9,7 @@ import socket
 import struct
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -49,13 +50,18 @@ class _Connection(http.client.HTTPConnection):
         self._at = at
 
     def connect(self) -> None:
-        if self._at.path:
-            self.sock = socket.socket(socket.AF_UNIX)
-            self.sock.settimeout(CONNECT_S)
-            self.sock.connect(self._at.path)
-        else:
-            super().connect()
-        self.sock = begin_tls(self._at, self.sock)
+        """Raises LostError."""
+        try:
+            if self._at.path:
+                self.sock = socket.socket(socket.AF_UNIX)
+                self.sock.settimeout(CONNECT_S)
+                self.sock.connect(self._at.path)
+            else:
+                super().connect()
+            self.sock = begin_tls(self._at, self.sock)
+        except OSError as error:
+            self.close()  # otherwise it cannot be used again
+            raise LostError(f"no broker at {self._at}: {reason(error)}") from None
         self.sock.settimeout(ANSWER_S)
 
 
@@ -63,6 +69,7 @@ class Http(Client):
     def __init__(self, at: At) -> None:
         super().__init__(at)
         self._connection = _Connection(at)
+        self._connection.connect()
         self._consumer: Client | None = None
 
     def close(self) -> None:
@@ -100,9 +107,6 @@ class Http(Client):
                     raise  # the broker may have done it already
                 self._connection.close()
                 return self._answer(method, path, body, headers)
-        except (ConnectionRefusedError, socket.gaierror, FileNotFoundError) as error:
-            self._connection.close()  # otherwise it cannot be asked again
-            raise LostError(f"no broker at {self.at}: {reason(error)}") from None
         except TimeoutError:
             self._connection.close()
             raise LostError(f"{self.at} has not answered for {ANSWER_S:g} s") from None
@@ -235,7 +239,7 @@ class Http(Client):
                 # A certificate is for the name that we were given, rarely for the address that is listened on.
                 host = self.at.host if self.at.tls is not None or at.host in ANY_HOST else at.host
                 try:
-                    self._consumer = connect(At(scheme, host, at.port, at.path, tls=self.at.tls, proof=self.at.proof))
+                    self._consumer = connect(replace(self.at, scheme=scheme, host=host, port=at.port, path=at.path))
                 except ClientError as error:
                     failure = error
                     continue

@@ -357,6 +357,7 @@ def test_a_name_is_text_to_every_protocol(broker: Broker, at: At) -> None:
         (("topics", "--at", "http://127.0.0.1:1"), 1, "no broker at http://127.0.0.1:1: Connection refused"),
         (("publish", "t", "x", "--at", "nsq://127.0.0.1:1"), 1, "no broker at nsq://127.0.0.1:1"),
         (("publish", "t", "x", "--at", "nsq-http://127.0.0.1:1"), 1, "no broker at nsq-http://127.0.0.1:1"),
+        (("bench", "--at", "nsq-http://127.0.0.1:1"), 1, "no broker at nsq-http://127.0.0.1:1"),
         (("topics", "--at", "kafka://127.0.0.1:1"), 1, "kafka:// is not spoken here"),
         (("topics", "--at", "http://a b"), 1, "is not SCHEME://HOST:PORT"),
         (("topics", "--at", "http://127.0.0.1:99999"), 1, "is not SCHEME://HOST:PORT"),
@@ -375,7 +376,7 @@ def test_what_goes_wrong_is_one_line_and_a_status(arguments: tuple[str, ...], st
     assert result.stderr.count(b"\n") == 1
 
 
-def test_what_a_protocol_cannot_do_says_where_to_ask(broker: Broker, at: At) -> None:
+def test_what_a_protocol_cannot_do_says_where_to_ask(broker: Broker, at: At, tmp_path: Path) -> None:
     """The usual http:// address of the host is tried; here it is elsewhere."""
     for arguments in (
         ("topics", at["nsq"]), ("tail", "t", "-f", at["nsq"]), ("top", "--count", "1", at["nats"]),
@@ -383,6 +384,11 @@ def test_what_a_protocol_cannot_do_says_where_to_ask(broker: Broker, at: At) -> 
     ):  # fmt: skip
         result = run(*arguments, mq=on_port(1))
         assert result.returncode == 1
+        assert b"name the broker's http:// address" in result.stderr
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "socket"))
+        server.listen()
+        result = run("peek", "t", f"--at=nsq-http://unix:{tmp_path / 'socket'}")
         assert b"name the broker's http:// address" in result.stderr
     delayed = run("publish", "bound.t", "x", "--delay", "5", at["nats"])
     assert (delayed.returncode, delayed.stderr) == (1, b"mq-shards: nats:// cannot delay a message\n")
