@@ -73,7 +73,9 @@ class Odd(ABC, Generic[Id]):
             self.is_closed = True
 
     def hear(self, wait_s: float) -> None:
-        while not self.is_closed and select.select([self.socket], [], [], wait_s)[0]:
+        poll = select.poll()  # select() takes no descriptor above 1,023
+        poll.register(self.socket, select.POLLIN)
+        while not self.is_closed and poll.poll(wait_s * 1000):
             data = b""
             with contextlib.suppress(ConnectionError, TimeoutError):
                 data = self.socket.recv(1 << 18)
