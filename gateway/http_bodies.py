@@ -6,12 +6,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from mq_shards.gateway.http_answers import HttpError
-
-if TYPE_CHECKING:
-    from mq_shards.gateway.http_server import Request
 
 BODIES_BYTES: Final = 128 << 20
 BODY_S: Final = 60.0
@@ -20,6 +17,20 @@ PART_BYTES: Final = 256 << 10
 SMALL_ANSWER_BYTES: Final = 64 << 10  # of all places together a few tens of MiB
 TOO_MANY: Final = "too many bodies are being read already"
 TOO_MANY_ANSWERS: Final = "too much of other answers has not been read yet"
+
+
+class Source(Protocol):
+    """A request whose body is read (Request, http_server.py)."""
+
+    body_ended: bool
+    keeps_alive: bool
+
+    @property
+    def content_length(self) -> int | None: ...
+
+    def part_now(self, most: int) -> bytes: ...
+
+    async def part(self, most: int) -> bytes: ...
 
 
 class BodyError(HttpError):
@@ -71,7 +82,7 @@ class Bodies:
             self.give(size)
 
     @asynccontextmanager
-    async def read(self, request: Request, limit: int) -> AsyncIterator[bytes]:
+    async def read(self, request: Source, limit: int) -> AsyncIterator[bytes]:
         """Reads at most `limit` bytes, which count as held until the context ends. Raises BodyError."""
         parts: list[bytes] = []
         try:
@@ -88,7 +99,7 @@ class Bodies:
             self.give(size)
 
     @asynccontextmanager
-    async def read_whole(self, request: Request, limit: int) -> AsyncIterator[bytes]:
+    async def read_whole(self, request: Source, limit: int) -> AsyncIterator[bytes]:
         """Does the same as read(), but a body of more than `limit` bytes is refused with 413."""
         if (request.content_length or 0) > limit:
             raise BodyError(413, f"a body has {limit} bytes at most")
@@ -97,7 +108,7 @@ class Bodies:
                 raise BodyError(413, f"a body has {limit} bytes at most")
             yield body
 
-    async def _receive(self, request: Request, limit: int, parts: list[bytes]) -> None:
+    async def _receive(self, request: Source, limit: int, parts: list[bytes]) -> None:
         left = limit
         try:
             while left > 0 and (part := request.part_now(left)):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from mq_shards.gateway.ages import Name, look_up, waits_in_channel, waits_in_topic
 from mq_shards.gateway.broker import Broker
 from mq_shards.gateway.catalog import Channel, Topic
-from mq_shards.gateway.console.names import shown
+from mq_shards.gateway.names import shown
 
 if TYPE_CHECKING:
     from prometheus_client import Metric

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from mq_shards.acceptor.option_kinds import Kind
 from mq_shards.acceptor.protocol import OtherScheme
+from mq_shards.gateway.terms import Terms
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.engine import Engine
@@ -26,14 +27,6 @@ class Service(NamedTuple):
     other_schemes: tuple[OtherScheme, ...] = ()
     guarded_as: str = ""  # the protocol whose options also say who may connect here
     leads_to_topics: bool = True
-
-
-class Terms(NamedTuple):
-    """What holds for messages that are published over HTTP, through whatever API."""
-
-    message_timeout_ns: int  # one that is delivered and not finished within it is delivered again
-    max_message_bytes: int
-    max_body_bytes: int  # of a request
 
 
 def _no_work(listening: Collection[str], settings: Settings) -> bool:

@@ -16,8 +16,9 @@ from mq_shards.gateway.calls import AcceptorCalls
 from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_server import HttpServer
 from mq_shards.gateway.metrics import Metrics
-from mq_shards.gateway.offer import Terms
 from mq_shards.gateway.reloads import Reloads
+from mq_shards.gateway.terms import Terms
+from mq_shards.gateway.unread import Unread
 from mq_shards.gateway.workers import Workers
 from mq_shards.ringbuf.control import Message
 from mq_shards.ringbuf.handover import Handover
@@ -57,6 +58,10 @@ class Part:
 
     def meet(self, others: Mapping[str, Part]) -> None:
         """Gets to know all parts, by name. Called before anything arrives."""
+
+    async def unread(self) -> Mapping[str, Sequence[Unread]]:
+        """What named readers have not read, by topic. Raises ReadersError, OSError."""
+        return {}
 
     def work(self) -> Sequence[Coroutine[Any, Any, None]]:
         """What goes on beside requests, begun when all workers are attached. It is cancelled before end()."""

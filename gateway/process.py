@@ -31,10 +31,10 @@ from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.idle_memory import IdleMemory
 from mq_shards.gateway.live import Live
 from mq_shards.gateway.metrics import Metrics
-from mq_shards.gateway.offer import Terms
 from mq_shards.gateway.part import Shared
 from mq_shards.gateway.processes import own_bytes
 from mq_shards.gateway.reloads import Reloads
+from mq_shards.gateway.terms import Terms
 from mq_shards.gateway.workers import Workers
 from mq_shards.ringbuf.control import STDERR, Control, Message
 from mq_shards.ringbuf.handover import Handover

@@ -9,9 +9,10 @@ from mq_shards.acceptor.option_kinds import MAX_BODY, Kind
 from mq_shards.acceptor.protocols.table import PROTOCOLS
 from mq_shards.gateway.nats.offer import NATS
 from mq_shards.gateway.nsq.offer import NSQ
-from mq_shards.gateway.offer import Offer, Service, Settings, Terms
+from mq_shards.gateway.offer import Offer, Service, Settings
 from mq_shards.gateway.pipeline.offer import PIPELINE
 from mq_shards.gateway.pulsar.offer import PULSAR
+from mq_shards.gateway.terms import Terms
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.engine import Engine

@@ -36,8 +36,7 @@ from mq_shards.shards.manifest import Manifest, ManifestError
 from mq_shards.shards.meta import Meta, read_meta
 from mq_shards.shards.paths import LOCK, SEGMENT_NAME, SHARD_NAME, segment_name, shard_path
 from mq_shards.shards.reader.scan import Columns, FileScan, find_whole
-from mq_shards.shards.segment_header import Header, decode_header, is_header
-from mq_shards.shards.store import waits
+from mq_shards.shards.segment_header import Header, decode_header, is_header, lacks_header
 from mq_shards.shards.store_error import StoreError, explained
 
 VERSION: Final = 2
@@ -356,7 +355,7 @@ class _Making:
         end = 0
         for segment in sorted(opened, reverse=True):
             fd = opened[segment]
-            if waits(fd, is_last=segment == max(opened)):
+            if lacks_header(fd, is_last=segment == max(opened)):
                 continue  # it waits for its first record
             header = self._header(fd)
             name = self._name(shard, segment)

@@ -21,7 +21,7 @@ from mq_shards.shards.hold import HOLD_S, address_of, user_of
 from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
 from mq_shards.shards.paths import LOCK, segment_name
 from mq_shards.shards.reader.scan import Columns, FileScan
-from mq_shards.shards.store import waits
+from mq_shards.shards.segment_header import lacks_header
 from mq_shards.shards.store_error import StoreError
 
 ROUND_S: Final = 0.01  # short enough
@@ -74,7 +74,7 @@ class Tail:
         before = dict(self.ends)
         self.there = self._open_new()
         for segment in sorted(self.open, reverse=True):
-            if segment in self.there and not waits(self.open[segment], is_last=segment == max(self.there)):
+            if segment in self.there and not lacks_header(self.open[segment], is_last=segment == max(self.there)):
                 self._scan(segment, os.fstat(self.open[segment]).st_size, columns)
         return self.ends != before
 
@@ -87,7 +87,7 @@ class Tail:
         self.there = {one for one in self.copied | self.open.keys() if at.first <= one <= at.last}
         for segment in self.open.keys() & self.there:
             fd = self.open[segment]
-            if not waits(fd, is_last=segment == at.last):
+            if not lacks_header(fd, is_last=segment == at.last):
                 self._scan(segment, at.bytes if segment == at.last else os.fstat(fd).st_size, columns)
         return True
 

@@ -29,8 +29,7 @@ from mq_shards.shards.layout import (
 from mq_shards.shards.manifest import NAME as MANIFEST
 from mq_shards.shards.meta import read_meta
 from mq_shards.shards.paths import SEGMENT_NAME, SHARD_NAME, shard_path
-from mq_shards.shards.segment_header import decode_header, first_not_zero
-from mq_shards.shards.store import waits
+from mq_shards.shards.segment_header import decode_header, first_not_zero, lacks_header
 from mq_shards.shards.store_error import StoreError, explained
 
 
@@ -142,7 +141,7 @@ def _previous_end(following: Path | None) -> int:
 
 def _waits(path: Path, is_last: bool) -> bool:
     with explained(f"{path} cannot be read"), os.fdopen(durable.open_to_read(path), "rb") as file:
-        return waits(file.fileno(), is_last=is_last)
+        return lacks_header(file.fileno(), is_last=is_last)
 
 
 def _listed(path: Path) -> set[int]:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 
 from mq_shards.shards.descriptors import Share
 from mq_shards.shards.paths import segment_name
-from mq_shards.shards.store import Recovered, waits
+from mq_shards.shards.segment_header import lacks_header
+from mq_shards.shards.store import Recovered
 from mq_shards.shards.store_error import StoreError, explained
 
 
@@ -47,7 +48,7 @@ class MemoryStore:
     def recover(self, refuse: bool = False) -> Recovered:
         """As SegmentStore says. A missing segment here is a fault of this program."""
         segments = _without_gap(self.shard, sorted(self._segments))
-        while segments and segments[-1] in self._handed and waits(self._handed[segments[-1]], is_last=True):
+        while segments and segments[-1] in self._handed and lacks_header(self._handed[segments[-1]], is_last=True):
             self.remove(segments.pop())
         return Recovered(segments)
 

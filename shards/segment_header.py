@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Final, NamedTuple
 
 from mq_shards.csrc._core import lib
 from mq_shards.csrc.structs import packed, struct_in
+from mq_shards.shards import medium
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.layout import SEGMENT_CRC_AT, SEGMENT_HEADER_BYTES
 from mq_shards.shards.store_error import StoreError
 
 SEGMENT_VERSIONS: Final = range(lib.SEGMENT_OLDEST, lib.SEGMENT_VERSION + 1)
+PIECE_BYTES: Final = 1 << 16
+LARGE_BEFORE_BYTES: Final = 4 * PIECE_BYTES  # less than NAMES_MEANWHILE, csrc/shards/naming.c
 WHAT_TO_DO: Final = "start the release that wrote it, or one that is newer; nothing has been changed"
 
 
@@ -23,6 +27,19 @@ class Header(NamedTuple):
     previous_end: int = 0  # where the previous segment ends; 0: there was none
     missing: int = 0  # for how many missing segments it was put there
     log_began_ns: int = 0  # wall clock, the same in all segments of a log; 0: not known
+
+
+def is_zeros(fd: int, size: int) -> bool:
+    """Whether the first `size` bytes of a file are zeros; what cannot be read is not."""
+    pieces = range(0, size, PIECE_BYTES)
+    return not any(medium.is_failing(fd, PIECE_BYTES, at) or any(os.pread(fd, PIECE_BYTES, at)) for at in pieces)
+
+
+def lacks_header(fd: int, *, is_last: bool) -> bool:
+    """Whether a segment has no header yet, which is written first. Only in a shard's last segment a part of a large
+    message may come before it, behind LARGE_BEFORE_BYTES of zeros (csrc/log/large.c)."""
+    size = os.fstat(fd).st_size
+    return size < SEGMENT_HEADER_BYTES or is_zeros(fd, min(size, LARGE_BEFORE_BYTES) if is_last else size)
 
 
 def decode_version(header: bytes) -> int:

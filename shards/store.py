@@ -39,7 +39,7 @@ from mq_shards.shards.paths import (
     segment_name,
     shard_path,
 )
-from mq_shards.shards.segment_header import Header, decode_header, encode_header, is_header
+from mq_shards.shards.segment_header import Header, decode_header, encode_header, is_header, is_zeros, lacks_header
 from mq_shards.shards.stock import Found, Stock
 from mq_shards.shards.stock import take as take_stock
 from mq_shards.shards.store_error import StoreError, explained
@@ -49,9 +49,6 @@ SHARD_LOCK_WAIT_S: Final = 5.0
 
 COPY_HEAD_BYTES: Final = 8  # before each record in a .names file: csrc/log/copies.c
 COPY_MOST: Final = 4096  # more than the copy of any name takes
-
-PIECE_BYTES: Final = 1 << 16
-LARGE_BEFORE_BYTES: Final = 4 * PIECE_BYTES  # less than NAMES_MEANWHILE, csrc/shards/naming.c
 
 log = logging.getLogger(__name__)
 
@@ -104,18 +101,6 @@ def _spare_of(stock: Stock, found: Mapping[int, Found], manifest: Manifest | Non
     return number
 
 
-def _is_zeros(fd: int, size: int) -> bool:
-    pieces = range(0, size, PIECE_BYTES)
-    return not any(medium.is_failing(fd, PIECE_BYTES, at) or any(os.pread(fd, PIECE_BYTES, at)) for at in pieces)
-
-
-def waits(fd: int, *, is_last: bool) -> bool:
-    """Whether a segment has no header yet, which is written first. Only in a shard's last segment a part of a large
-    message may come before it, behind LARGE_BEFORE_BYTES of zeros (csrc/log/large.c)."""
-    size = os.fstat(fd).st_size
-    return size < SEGMENT_HEADER_BYTES or _is_zeros(fd, min(size, LARGE_BEFORE_BYTES) if is_last else size)
-
-
 def _look(fd: int, shard: int, shards: int) -> Found:
     """Examines a file. Raises StoreError for a version that this program does not know, which is not damage."""
     status = os.fstat(fd)
@@ -127,8 +112,8 @@ def _look(fd: int, shard: int, shards: int) -> Found:
     if len(content) < SEGMENT_HEADER_BYTES:
         return Found(0)  # whatever it has, it is no record
     if not any(content):
-        if waits(fd, is_last=True):
-            return Found(0, bytes=0 if _is_zeros(fd, status.st_size) else status.st_size)
+        if lacks_header(fd, is_last=True):
+            return Found(0, bytes=0 if is_zeros(fd, status.st_size) else status.st_size)
         return Found(0, bytes=status.st_size, is_written=True)
     if not is_header(content):
         return Found(None, bytes=status.st_size)

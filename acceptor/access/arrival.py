@@ -15,7 +15,7 @@ class Arrival(NamedTuple):
     is_encrypted: bool = False
     peer: str = ""  # the client's address, if the socket does not have it
     certificate_names: tuple[str, ...] = ()  # from the client's verified certificate
-    relay: str = ""  # the relay's name, if there is one: acceptor/relay.py
+    relay: str = ""  # the relay's name, if there is one: acceptor/relays.py
 
     def encode(self) -> bytes:
         names, left = [], CERTIFICATE_BYTES

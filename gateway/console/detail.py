@@ -11,9 +11,9 @@ from mq_shards.gateway.ages import waits_in_channel
 from mq_shards.gateway.broker import Broker
 from mq_shards.gateway.catalog import Channel, Topic
 from mq_shards.gateway.console.figures import Figures, places
-from mq_shards.gateway.console.names import shown
 from mq_shards.gateway.console.waits import Waits
 from mq_shards.gateway.http_answers import HttpError
+from mq_shards.gateway.names import shown
 from mq_shards.gateway.nsq.stats import client_json
 from mq_shards.gateway.nsq.topics import is_visible
 from mq_shards.gateway.workers import LOOK_S, Workers

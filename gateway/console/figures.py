@@ -20,8 +20,8 @@ from mq_shards.gateway.ages import Name, waits_in_channel, waits_in_topic
 from mq_shards.gateway.broker import Broker, worker_title
 from mq_shards.gateway.catalog import Topic
 from mq_shards.gateway.console.history import History
-from mq_shards.gateway.console.names import shown
 from mq_shards.gateway.console.waits import Waits
+from mq_shards.gateway.names import shown
 
 SAMPLE_S: Final = 2.0
 COST: Final = 20  # after a sample that took a second, the pause in seconds

@@ -24,8 +24,8 @@ from mq_shards.gateway.console.peek import Peek
 from mq_shards.gateway.console.waits import Waits
 from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
 from mq_shards.gateway.http_bodies import Bodies
+from mq_shards.gateway.http_handling import Handler
 from mq_shards.gateway.http_server import Request
-from mq_shards.gateway.pipeline.handling import Handler
 from mq_shards.gateway.workers import WorkersError
 
 PAGES: Final = "pages"

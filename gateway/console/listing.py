@@ -9,7 +9,7 @@ from typing import Any, Final
 from mq_shards.gateway.console.figures import Figures, Row, Sample, activity, aside
 from mq_shards.gateway.console.waits import Waits
 from mq_shards.gateway.http_answers import HttpError
-from mq_shards.gateway.pipeline.handling import number
+from mq_shards.gateway.http_handling import number
 
 MAX_PAGE: Final = 500
 MAX_SEARCH: Final = 200

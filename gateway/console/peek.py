@@ -18,9 +18,9 @@ from mq_shards.acceptor import engine as engine_module
 from mq_shards.acceptor.engine import Engine
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.csrc.structs import struct_in
-from mq_shards.gateway.console.names import raw
 from mq_shards.gateway.http_answers import HttpError
-from mq_shards.gateway.pipeline.handling import number
+from mq_shards.gateway.http_handling import number
+from mq_shards.gateway.names import raw
 from mq_shards.gateway.workers import LOOK_S, Workers
 from mq_shards.shards.layout import RECORD_BYTES
 

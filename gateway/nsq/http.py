@@ -40,8 +40,8 @@ from mq_shards.gateway.nsq.mpub import MpubError
 from mq_shards.gateway.nsq.names import is_valid_channel, is_valid_name
 from mq_shards.gateway.nsq.options import GatewayOptions
 from mq_shards.gateway.nsq.topics import visible_topics
-from mq_shards.gateway.pipeline.http_readers import Unread
 from mq_shards.gateway.turns import in_pieces
+from mq_shards.gateway.unread import Unread
 from mq_shards.gateway.workers import WorkersError
 from mq_shards.shards.erased import ErasedError
 from mq_shards.shards.readers import ReadersError

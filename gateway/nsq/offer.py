@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Final
 
 from mq_shards.acceptor.engine import Engine, protocol_number
-from mq_shards.gateway.offer import Offer, Settings, Terms
+from mq_shards.gateway.offer import Offer, Settings
+from mq_shards.gateway.terms import Terms
 
 if TYPE_CHECKING:
     from mq_shards.gateway.part import Part, Shared

@@ -16,8 +16,7 @@ from mq_shards.gateway.nsq.options import GatewayOptions
 from mq_shards.gateway.nsq.producers import Producers
 from mq_shards.gateway.nsq.statsd import Statsd, StatsdOptions
 from mq_shards.gateway.part import Part, Shared
-from mq_shards.gateway.pipeline.http_readers import Unread
-from mq_shards.gateway.pipeline.part import PipelinePart
+from mq_shards.gateway.unread import Unread
 from mq_shards.ringbuf.handover import Handover
 
 SECOND_NS: Final = 1_000_000_000
@@ -30,7 +29,7 @@ class NsqPart(Part):
     def __init__(self, shared: Shared) -> None:
         options = GatewayOptions.from_start(shared.start)
         self._say = shared.say
-        self._pipeline: PipelinePart | None = None
+        self._pipeline: Part | None = None
         self._lookupd = Lookupd(
             shared.broker,
             shared.engine.catalog_versions,
@@ -64,9 +63,7 @@ class NsqPart(Part):
             self._tell_of_lookupds()
 
     def meet(self, others: Mapping[str, Part]) -> None:
-        pipeline = others["pipeline"]
-        assert isinstance(pipeline, PipelinePart)
-        self._pipeline = pipeline
+        self._pipeline = others["pipeline"]
 
     async def _unread(self) -> Mapping[str, Sequence[Unread]]:
         return {} if self._pipeline is None else await self._pipeline.unread()

@@ -10,7 +10,7 @@ from typing import Any, Final
 import orjson
 from mq_shards.acceptor.protocols.nsq.options import HIDDEN, NSQD_VERSION
 from mq_shards.gateway.catalog import Channel, Consumer, Topic
-from mq_shards.gateway.pipeline.http_readers import Unread
+from mq_shards.gateway.unread import Unread
 
 # nsqd's numbers for the state of a connection that has subscribed, and of one that has sent CLS.
 SUBSCRIBED: Final = 3

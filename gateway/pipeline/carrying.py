@@ -28,7 +28,7 @@ from mq_shards.gateway.broker import (
     OutOfTurnError,
 )
 from mq_shards.gateway.byte_window import ByteWindow
-from mq_shards.gateway.console.names import exact
+from mq_shards.gateway.names import exact
 from mq_shards.gateway.pipeline import message_sections
 from mq_shards.gateway.pipeline.decisions import Decision
 from mq_shards.gateway.pipeline.message_sections import Section, SectionsError

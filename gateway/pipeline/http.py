@@ -17,17 +17,18 @@ from urllib.parse import parse_qsl, unquote
 from mq_shards.gateway.broker import Broker
 from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
 from mq_shards.gateway.http_bodies import Bodies
+from mq_shards.gateway.http_handling import Handler
 from mq_shards.gateway.http_server import HttpServer, Request
 from mq_shards.gateway.part import PrepareTopic
 from mq_shards.gateway.pipeline.giving_way import GiveWay
-from mq_shards.gateway.pipeline.handling import Handler
 from mq_shards.gateway.pipeline.http_erase import HttpErase
 from mq_shards.gateway.pipeline.http_publish import HttpPublish
-from mq_shards.gateway.pipeline.http_readers import HttpReaders, Unread
+from mq_shards.gateway.pipeline.http_readers import HttpReaders
 from mq_shards.gateway.pipeline.http_records import HttpRecords
 from mq_shards.gateway.pipeline.http_writers import HttpWriters
 from mq_shards.gateway.pipeline.staging import Staging
 from mq_shards.gateway.pipeline.writers import Writers
+from mq_shards.gateway.unread import Unread
 from mq_shards.shards.erased import ErasedError
 from mq_shards.shards.readers import ReadersError
 

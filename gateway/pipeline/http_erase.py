@@ -12,10 +12,10 @@ from mq_shards.acceptor.access.rights import MANAGE, READ
 from mq_shards.gateway import broker as broker_module
 from mq_shards.gateway.access import check, may, may_all, owner_of
 from mq_shards.gateway.broker import Broker, BrokerError, TopicNotFoundError
-from mq_shards.gateway.console.names import exact, raw, shown
 from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
+from mq_shards.gateway.http_handling import Handler
 from mq_shards.gateway.http_server import Request
-from mq_shards.gateway.pipeline.handling import Handler
+from mq_shards.gateway.names import exact, raw, shown
 from mq_shards.gateway.workers import WorkersError
 
 if TYPE_CHECKING:  # imports numpy, so it is not loaded before the first read

@@ -12,13 +12,13 @@ from mq_shards.acceptor.access.rights import PUBLISH
 from mq_shards.gateway.access import check
 from mq_shards.gateway.broker import Broker, BrokerError, DiskError, DrainingError
 from mq_shards.gateway.byte_window import ByteWindow
-from mq_shards.gateway.console.names import exact
 from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
 from mq_shards.gateway.http_bodies import Bodies
+from mq_shards.gateway.http_handling import MAX_BODY_BYTES, Handler
 from mq_shards.gateway.http_server import Request
+from mq_shards.gateway.names import exact
 from mq_shards.gateway.part import PrepareTopic
 from mq_shards.gateway.pipeline import message_sections
-from mq_shards.gateway.pipeline.handling import MAX_BODY_BYTES, Handler
 from mq_shards.gateway.pipeline.message_sections import Section, SectionsError
 from mq_shards.gateway.workers import WorkersError
 

@@ -6,16 +6,17 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import orjson
 from mq_shards.acceptor.access.rights import READ
 from mq_shards.gateway.access import check, check_owner, owner_of
-from mq_shards.gateway.console.names import raw, shown
 from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
 from mq_shards.gateway.http_bodies import Bodies
+from mq_shards.gateway.http_handling import MAX_BODY_BYTES, Handler
 from mq_shards.gateway.http_server import Request
-from mq_shards.gateway.pipeline.handling import MAX_BODY_BYTES, Handler
+from mq_shards.gateway.names import raw, shown
+from mq_shards.gateway.unread import Unread
 from mq_shards.shards import readers
 from mq_shards.shards.readers import Reader, ReadersError
 
@@ -27,14 +28,6 @@ T = TypeVar("T")
 
 # Of a reader whose file is damaged: no user's name, so that only who manages everything may make it anew.
 UNKNOWN: Final = "\0"
-
-
-class Unread(NamedTuple):
-    """How far a named reader has read one topic."""
-
-    reader: str
-    messages: int
-    next_seq: int
 
 
 class HttpReaders:

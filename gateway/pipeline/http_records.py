@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 from mq_shards.acceptor.access.rights import READ
 from mq_shards.gateway.access import check, may, user_of
-from mq_shards.gateway.console.names import raw, shown
 from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
 from mq_shards.gateway.http_bodies import Bodies
+from mq_shards.gateway.http_handling import Handler, number
 from mq_shards.gateway.http_server import Request
+from mq_shards.gateway.names import raw, shown
 from mq_shards.gateway.pipeline.giving_way import GiveWay
-from mq_shards.gateway.pipeline.handling import Handler, number
 from mq_shards.shards.readers import MAX_SEQ
 
 if TYPE_CHECKING:  # import numpy, so they are not loaded before the first read

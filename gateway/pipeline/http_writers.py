@@ -14,9 +14,9 @@ from mq_shards.gateway.access import check_owner, forbidden_because, may, owner_
 from mq_shards.gateway.broker import DrainingError
 from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
 from mq_shards.gateway.http_bodies import Bodies
+from mq_shards.gateway.http_handling import MAX_BODY_BYTES, Handler, number
 from mq_shards.gateway.http_server import Request
 from mq_shards.gateway.pipeline.decisions import FAILED, PUBLISHED, DamagedError, WriterNameError
-from mq_shards.gateway.pipeline.handling import MAX_BODY_BYTES, Handler, number
 from mq_shards.gateway.pipeline.message_sections import SectionsError
 from mq_shards.gateway.pipeline.staging import (
     MAX_FILES,

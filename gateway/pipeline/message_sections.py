@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mq_shards.csrc._core import ffi, lib
-from mq_shards.gateway.console.names import raw, shown
-from mq_shards.gateway.names import MAX_TOPIC_BYTES
+from mq_shards.gateway.names import MAX_TOPIC_BYTES, raw, shown
 from mq_shards.shards import durable
 
 HEAD: Final = struct.Struct("<HHII")

@@ -16,7 +16,7 @@ from mq_shards.gateway.console.overview import Identity
 from mq_shards.gateway.console.service import Console, address_text
 from mq_shards.gateway.part import Part, Shared
 from mq_shards.gateway.pipeline.http import PipelineHttp
-from mq_shards.gateway.pipeline.http_readers import Unread
+from mq_shards.gateway.unread import Unread
 from mq_shards.ringbuf.control import Message
 
 

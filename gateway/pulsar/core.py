@@ -18,7 +18,7 @@ from mq_shards.csrc._core import ffi, lib
 from mq_shards.gateway import catalog
 from mq_shards.gateway.catalog import Channel
 from mq_shards.gateway.catalog import Topic as Figures
-from mq_shards.gateway.console.names import shown
+from mq_shards.gateway.names import shown
 from mq_shards.gateway.pulsar.refusals import RefusedError, too_many, unavailable
 from mq_shards.gateway.workers import Workers, WorkersError
 

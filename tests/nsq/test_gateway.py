@@ -22,7 +22,7 @@ from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.nsq import http as nsq_http
 from mq_shards.gateway.nsq.http import NsqHttp
 from mq_shards.gateway.nsq.options import GatewayOptions
-from mq_shards.gateway.pipeline.http_readers import Unread
+from mq_shards.gateway.unread import Unread
 from mq_shards.gateway.workers import WorkersError
 
 from tests.nsq.api import call

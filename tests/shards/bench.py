@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.ringbuf import ring
 from mq_shards.shards.dump import Record, decode_segment
-from mq_shards.shards.segment_header import Header, encode_header
-from mq_shards.shards.store import waits
+from mq_shards.shards.segment_header import Header, encode_header, lacks_header
 
 SECOND = 1_000_000_000
 FOREVER = 2**64 - 1
@@ -70,7 +69,7 @@ class Bench:
             # A segment that nothing was written to has no header yet; the store drops such files in the same way.
             there = self.segments.get(shard, [])
             last = max((n for n, _ in there), default=0)
-            kept = [(n, fd) for n, fd in there if not waits(fd, is_last=n == last) or self.drop(shard, n, fd)]
+            kept = [(n, fd) for n, fd in there if not lacks_header(fd, is_last=n == last) or self.drop(shard, n, fd)]
             self.segments[shard] = kept
             for number, fd in kept:
                 assert lib.worker_add_segment(self.worker, shard, os.dup(fd), number, 64 << 20, False, self.wall)
@@ -175,8 +174,10 @@ def go_on_in_a_new_segment(bench: Bench) -> None:
 def lose_segments(bench: Bench, count: int) -> None:
     """Restarts as if so many segments at the end of shard 0's log had been deleted: as the store then does."""
     bench.stop()
-    number = max((n for n, fd in bench.segments[0] if not waits(fd, is_last=True)), default=0) + count
-    bench.segments[0] = [(n, fd) for n, fd in bench.segments[0] if not waits(fd, is_last=True) or bench.drop(0, n, fd)]
+    number = max((n for n, fd in bench.segments[0] if not lacks_header(fd, is_last=True)), default=0) + count
+    bench.segments[0] = [
+        (n, fd) for n, fd in bench.segments[0] if not lacks_header(fd, is_last=True) or bench.drop(0, n, fd)
+    ]
     for at in range(bench.segments[0][-1][0] + 1 if bench.segments[0] else number, number + 1):
         fd = os.memfd_create("segment")
         os.write(fd, encode_header(Header(0, SHARDS, at, bench.wall, missing=1)))

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from mq_shards.acceptor.engine import Engine
-from mq_shards.acceptor.relay import Relays
+from mq_shards.acceptor.relays import Relays
 from mq_shards.acceptor.upgrade import Upgrades
 from mq_shards.acceptor.watched import Watched
 from mq_shards.csrc._core import lib

@@ -39,7 +39,7 @@ RETRY_NS: Final = 20 * MS
 WHO: Final = b"?"  # begins a question whether a client may publish
 
 if TYPE_CHECKING:
-    from mq_shards.acceptor.relay import Relays
+    from mq_shards.acceptor.relays import Relays
 
 log = logging.getLogger(__name__)
 
@@ -184,7 +184,7 @@ class NsqHttpServing(NsqHttp):
 
     def _relays_made(self) -> Relays:
         if self._relays is None:
-            from mq_shards.acceptor.relay import Relays
+            from mq_shards.acceptor.relays import Relays
 
             assert self.secured is not None and self._broker.watched is not None
             self._relays = Relays(self._engine, self._broker.watched, self.secured.upgrades)

@@ -1,4 +1,4 @@
-"""What the handlers of the pipeline's HTTP API share: their signature, reading of numbers, the largest body."""
+"""What handlers of the HTTP API and of the console share: their signature, reading of numbers, the largest body."""
 
 from __future__ import annotations
 
