@@ -295,6 +295,33 @@ def test_a_circle_is_found() -> None:
     assert circle({**needs, "lists": needs["lists"] | {"socket"}})
 
 
+def imports_of(path: Path) -> set[str]:
+    """The other files of the packages that a file imports, also late or for its types alone."""
+    tree = tree_of(path)
+    # Names the class that serves a protocol, which builds on the one that asks for it, and loads it only there.
+    late = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == "serving_class"]
+    names = Counter(imported(tree)) - Counter(name for node in late for name in imported(node))
+    tops = {name.removeprefix("mq_shards.").replace(".", "/") for name in names}
+    return ({f"{name}.py" for name in tops} | {f"{name.rpartition('/')[0]}.py" for name in tops}) - {name_of(path)}
+
+
+def test_no_python_files_import_each_other_in_a_circle() -> None:
+    imports = {name_of(path): imports_of(path) for path in package_files()}
+    assert "gateway/part.py" in imports["gateway/offer.py"] and "gateway/terms.py" in imports["gateway/part.py"]
+    assert not circle(imports)
+    assert circle({**imports, "gateway/terms.py": {"gateway/offer.py"}}), "one is found"
+
+
+@pytest.mark.parametrize("parent", ["gateway", "acceptor/protocols"])
+def test_folders_beside_each_other_do_not_import_each_other_in_a_circle(parent: str) -> None:
+    folders: dict[str, set[str]] = {}
+    for path in files(f"{parent}/*/*.py"):
+        to = {str(Path(name).parent) for name in imports_of(path) if Path(name).parent.parent == Path(parent)}
+        folders.setdefault(str(path.parent.relative_to(ROOT)), set()).update(to)
+    folders = {folder: to - {folder} for folder, to in folders.items()}
+    assert len(folders) > 3 and not circle(folders)
+
+
 # --- sizes ------------------------------------------------------------------------------------------------------------
 
 

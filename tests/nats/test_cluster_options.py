@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from mq_shards.acceptor.protocols.nats.cluster_options import RouteUrl, route_url
+from mq_shards.acceptor.protocols.nats.server_url import RouteUrl, route_url
 
 from tests.nats.clusters import NEW_REAL, OURS, OURS_3, Member, bodies, configured, mixtures
 from tests.nats.route_wire import CONNECT, INFO, RouteWire, line

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mq_shards.acceptor.protocols.nats.cluster_options import RouteUrl
 from mq_shards.acceptor.protocols.nats.dial import Wish
 from mq_shards.acceptor.protocols.nats.route_info import Info, Own
+from mq_shards.acceptor.protocols.nats.server_url import RouteUrl
 
 MAX_POOL: Final = 256
 MAX_URLS: Final = 1024  # URLs of other servers that clients are sent

@@ -1,90 +1,30 @@
-"""The options of section nats about clusters, as in nats-server's block `cluster`, and the URLs of routes."""
+"""The options of section nats about clusters, as in nats-server's block `cluster`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from mq_shards.acceptor.option_kinds import (
     MS,
     SECOND,
     YEAR,
     Duration,
-    File,
     Flag,
     Kind,
     Number,
     Text,
     TextList,
-    is_host,
 )
 from mq_shards.acceptor.protocols.nats import (
     route_compression as nats_route_compression,
 )
 from mq_shards.acceptor.protocols.nats import (
-    tls_options as nats_tls_options,
-)
-from mq_shards.acceptor.protocols.nats import (
     write_timeout as nats_write_timeout,
 )
-
-DEFAULT_PORT: Final = 6222
-
-
-class RouteUrl(NamedTuple):
-    """Where a server accepts routes, and the user and password that this server sends there."""
-
-    host: str
-    port: int
-    user: str = ""
-    password: str = ""
-    path: str = ""  # for the request of a websocket
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"nats-route://{host}:{self.port}/"
-
-    def is_at(self, host: str, port: int) -> bool:
-        return (self.host.lower(), self.port) == (host.lower(), port)
-
-
-def route_url(text: str) -> RouteUrl | None:
-    """Parses nats-route://[USER:PASSWORD@]HOST[:PORT], with any scheme; None when the text is no such URL. What follows
-    is ignored, as by nats-server."""
-    scheme, url = server_url(text, DEFAULT_PORT)
-    return url._replace(path="") if url is not None and scheme else None
-
-
-def server_url(text: str, default_port: int) -> tuple[str, RouteUrl | None]:
-    """Parses SCHEME://[USER:PASSWORD@]HOST[:PORT][/PATH] into scheme and URL; None when it names no host or port."""
-    from urllib.parse import unquote, urlsplit
-
-    try:
-        parts = urlsplit(text)
-        port = default_port if parts.port is None else parts.port
-    except ValueError:
-        return "", None
-    host = parts.hostname or ""
-    if not is_host(host) or not port:
-        return parts.scheme, None
-    path = parts.path.rstrip("/")
-    return parts.scheme, RouteUrl(host, port, unquote(parts.username or ""), unquote(parts.password or ""), path)
-
-
-def is_address(host: str) -> bool:
-    """Whether this is an IP address rather than a name.
-
-    >>> is_address("::1"), is_address("hub")
-    (True, False)
-    """
-    import ipaddress
-
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
+from mq_shards.acceptor.protocols.nats.route_tls_options import TLS_OPTIONS
+from mq_shards.acceptor.protocols.nats.server_url import route_url
 
 
 def is_cluster_name(text: str) -> bool:
@@ -94,20 +34,6 @@ def is_cluster_name(text: str) -> bool:
 def is_pattern(text: str) -> bool:
     return bool(text) and not any(blank in text for blank in " \t\r\n")
 
-
-TLS_OPTIONS: Final[Mapping[str, Kind]] = {
-    "cluster-tls-cert-file": File("this server's certificate: servers encrypt to each other"),
-    "cluster-tls-key-file": File("its key"),
-    "cluster-tls-ca-file": File("who may have signed other servers' certificates; none: whom the system trusts"),
-    "cluster-tls-insecure": Flag(False, "a server that we connect to is not asked who it is"),
-    "cluster-tls-verify-and-map": Flag(False, "a certificate names cluster-user, and no password is said"),
-    "cluster-tls-check-known-urls": Flag(False, "or it names the host of one of nats.routes"),
-    "cluster-tls-timeout": Duration(2 * SECOND, MS, YEAR, "for a handshake"),
-    **{
-        f"cluster-{name}": nats_tls_options.OPTIONS[name]
-        for name in ("tls-pinned-certs", "tls-cipher-suites", "tls-curve-preferences", "tls-min-version")
-    },
-}  # fmt: skip
 
 # Setting any of these means that routes are encrypted.
 TLS_DEMANDS: Final = tuple(

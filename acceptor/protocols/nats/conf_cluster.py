@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from mq_shards.acceptor.protocols.nats import conf_auth as nats_conf_auth
-from mq_shards.acceptor.protocols.nats.cluster_options import is_cluster_name, route_url
+from mq_shards.acceptor.protocols.nats.cluster_options import is_cluster_name
 from mq_shards.acceptor.protocols.nats.conf import Value
 from mq_shards.acceptor.protocols.nats.conf_compression import take_compression
 from mq_shards.acceptor.protocols.nats.conf_operating import take_tls, timeout, tls_block
@@ -22,6 +22,7 @@ from mq_shards.acceptor.protocols.nats.conf_takers import (
     take_block,
     write_timeout,
 )
+from mq_shards.acceptor.protocols.nats.server_url import route_url
 
 SCHEME: Final = "nats-route"
 FIRST: Final = ("handshake_first", "first", "immediate")

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mq_shards.acceptor.engine import FOREVER
-from mq_shards.acceptor.protocols.nats.cluster_options import RouteUrl
+from mq_shards.acceptor.protocols.nats.server_url import RouteUrl
 
 SECOND_NS: Final = 1_000_000_000
 CONNECT_NS: Final = SECOND_NS  # between two attempts

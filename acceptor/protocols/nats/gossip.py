@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from mq_shards.acceptor.protocols.nats.client import json_line
-from mq_shards.acceptor.protocols.nats.cluster_options import RouteUrl, route_url
 from mq_shards.acceptor.protocols.nats.dial import Wish
 from mq_shards.acceptor.protocols.nats.route_info import GOSSIP_DISABLED, GOSSIP_OVERRIDE, Info, Own
+from mq_shards.acceptor.protocols.nats.server_url import RouteUrl, route_url
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.engine import Engine

@@ -160,28 +160,23 @@ class NatsLeaf(Protocol):
             if handover is not None:
                 handover.close()
 
-    # --- questions --------------------------------------------------------------------------------------------------
+    # --- LeafNodes --------------------------------------------------------------------------------------------------
 
     @property
     def own_urls(self) -> tuple[str, ...]:
-        """The URLs at which leaf nodes reach this server."""
         return self._leaves.own_urls if self._leaves is not None else ()
 
     def look_again(self) -> None:
-        """Users or permissions have changed."""
         if self._leaves is not None:
             self._leaves.look_again()
 
     def kick(self, cid: int) -> bool:
-        """Closes the leaf node or hub of that id, or returns False."""
         return any(half.kick(cid) for half in self._halves())
 
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of /leafz, and what /connz shows besides."""
         return [row for half in self._halves() for row in half.rows()]
 
     def shown(self) -> dict[str, Any]:
-        """The settings of the block leafnodes, as /varz shows them."""
         return {name: value for half in self._halves() for name, value in half.shown().items()}
 
     # --- what the engine says ---------------------------------------------------------------------------------------

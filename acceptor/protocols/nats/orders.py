@@ -10,7 +10,7 @@ import orjson
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.protocols.nats.client import Client
-    from mq_shards.acceptor.protocols.nats.nats_leaf import NatsLeaf
+    from mq_shards.acceptor.protocols.nats.leaf_nodes import LeafNodes
     from mq_shards.ringbuf.calls import Asked, Calls
 
 DONE: Final = b"done"
@@ -36,7 +36,7 @@ def excess(conns: Sequence[int], all_clients: int, most: int) -> list[int]:
 
 
 def serve(
-    calls: Calls, clients: Mapping[int, Client], kick: Order, lame_duck: Order, leaves: Callable[[], NatsLeaf | None]
+    calls: Calls, clients: Mapping[int, Client], kick: Order, lame_duck: Order, leaves: Callable[[], LeafNodes | None]
 ) -> None:
     """Serves the calls. `kick` and `lame_duck` take a connection's number, and return whether that could be done.
     `leaves` returns what kicks leaf nodes and hubs."""

@@ -31,7 +31,7 @@ from mq_shards.acceptor.protocols.nats.account_routes import AccountRoutes
 from mq_shards.acceptor.protocols.nats.admission import ROUTES_SET
 from mq_shards.acceptor.protocols.nats.client import NATS_SERVER_VERSION, json_line, server_id_of
 from mq_shards.acceptor.protocols.nats.cluster import Cluster, Route
-from mq_shards.acceptor.protocols.nats.cluster_options import RouteUrl, advertised, route_url
+from mq_shards.acceptor.protocols.nats.cluster_options import advertised
 from mq_shards.acceptor.protocols.nats.dial import Dialer, Wish, is_ours
 from mq_shards.acceptor.protocols.nats.gossip import Gossip
 from mq_shards.acceptor.protocols.nats.reasons import VIOLATION
@@ -39,6 +39,7 @@ from mq_shards.acceptor.protocols.nats.route_compression import is_negotiated, m
 from mq_shards.acceptor.protocols.nats.route_figures import figures_of
 from mq_shards.acceptor.protocols.nats.route_info import Info, Own, read_connect
 from mq_shards.acceptor.protocols.nats.route_negotiation import Negotiation
+from mq_shards.acceptor.protocols.nats.server_url import RouteUrl, route_url
 from mq_shards.acceptor.protocols.nats.serving import NatsServing
 from mq_shards.acceptor.remarks import Remarks
 from mq_shards.acceptor.upgrade import Upgrades

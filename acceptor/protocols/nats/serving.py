@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from mq_shards.acceptor.protocols.nats.callouts import Callouts
     from mq_shards.acceptor.protocols.nats.lame_duck import LameDuck
     from mq_shards.acceptor.protocols.nats.leaf_door import LeafDoor
-    from mq_shards.acceptor.protocols.nats.nats_leaf import NatsLeaf
+    from mq_shards.acceptor.protocols.nats.leaf_nodes import LeafNodes
     from mq_shards.acceptor.protocols.nats.system import System
     from mq_shards.acceptor.protocols.nats.websocket import Websockets
     from mq_shards.acceptor.protocols.nats.websocket_upgrade import Upgraded
@@ -102,7 +102,7 @@ class NatsServing(Nats):
         self._cluster_news = Newest(lambda said: broker.share(self.name, "cluster", said))
         self.shown_cluster: Callable[[], dict[str, Any]] = dict
         self.list_routes: Callable[[], list[dict[str, Any]]] = list  # replaced in the acceptor that has routes
-        self.leaves: NatsLeaf | None = None  # set in the acceptor that has leaf nodes or hubs
+        self.leaves: LeafNodes | None = None  # set in the acceptor that has leaf nodes or hubs
         self.leaf_door: Callable[[Upgrades], LeafDoor | None] = lambda upgrades: None
         self.monitor = Monitor(
             engine, self._number, self._known, self._described, self._account, time.time_ns,
