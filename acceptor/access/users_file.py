@@ -89,7 +89,10 @@ def read_file(path: str) -> Users:
     for key in content:
         if key not in (USERS, GROUPS):
             raise OptionsError(f'{_place(path, text, key, "")}: "{key}" is neither [{USERS}.NAME] nor [{GROUPS}.NAME]')
-    return read_tables(path, text, content)
+    users = read_tables(path, text, content)
+    if not users.by_name:  # a file that is being written is empty at first
+        raise OptionsError(f"users: {path} has no [{USERS}.NAME]")
+    return users
 
 
 def read_tables(path: str, text: str, content: Mapping[str, Any]) -> Users:

@@ -107,6 +107,12 @@ def test_what_is_no_toml_is_said_with_its_line(tmp_path: Path) -> None:
         read_file(str(tmp_path / "none"))
 
 
+@pytest.mark.parametrize("text", ["", "# of the shop\n", '[groups.staff]\nread = ["orders"]\n'])
+def test_a_file_without_users_is_no_file_of_users(tmp_path: Path, text: str) -> None:
+    with pytest.raises(OptionsError, match=r"users\.toml has no \[users\.NAME\]"):
+        read(tmp_path, text)
+
+
 def test_users_may_stand_in_the_options_or_be_named_there(tmp_path: Path) -> None:
     listen = "listen = ['nsq://127.0.0.1:4150']\n"
     (tmp_path / "a.toml").write_text(listen + "[users.a]\npublish = ['t']\n[groups.g]\n[nsq]\n")
