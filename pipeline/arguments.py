@@ -48,46 +48,51 @@ def add_common(command: argparse.ArgumentParser) -> None:
 
 def of_archive(command: argparse.ArgumentParser) -> None:
     topics = command.add_mutually_exclusive_group(required=True)
-    topics.add_argument("--topics", metavar="T,...", help="these topics")
-    topics.add_argument("--topic-pattern", metavar="REGEX", help="topics whose whole name matches, those to come too")
-    command.add_argument("--to", required=True, metavar="DIR", help="where the archive is")
-    command.add_argument("--checkpoint", metavar="DIR", help="how far it is (default: _checkpoint in the archive)")
+    topics.add_argument("--topics", metavar="T,...", type=topic_names, help="these topics")
+    all_that = "topics whose whole name matches, those to come too"
+    topics.add_argument("--topic-pattern", metavar="REGEX", type=pattern, help=all_that)
+    command.add_argument("--to", required=True, metavar="DIR", type=given, help="where the archive is")
+    so_far = "how far it is (default: _checkpoint in the archive)"
+    command.add_argument("--checkpoint", metavar="DIR", type=given, help=so_far)
     first = "where the first run begins (default: earliest)"
     command.add_argument("--from", dest="start", default="earliest", choices=["earliest", "latest"], help=first)
     every = "go on for ever, with a micro-batch so often (default: end with what is there)"
-    command.add_argument("--every", metavar="SECONDS", type=float, help=every)
-    command.add_argument("--max-messages", metavar="N", type=int, help="in a micro-batch at most")
+    command.add_argument("--every", metavar="SECONDS", type=above_zero, help=every)
+    command.add_argument("--max-messages", metavar="N", type=count, help="in a micro-batch at most")
     holds = "under which the broker keeps what is not archived (default: made from DIR)"
-    command.add_argument("--subscription", metavar="NAME", help=holds)
+    command.add_argument("--subscription", metavar="NAME", type=given, help=holds)
     small = f"files of less than so many MiB become larger ones (default: {COMPACT_MIB}; 0: none)"
-    command.add_argument("--compact-below", metavar="MIB", type=int, default=COMPACT_MIB, help=small)
+    command.add_argument("--compact-below", metavar="MIB", type=mebibytes, default=COMPACT_MIB, help=small)
     command.add_argument("--allow-data-loss", action="store_true", help="go on where messages are gone or corrupt")
 
 
 def of_replay(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--from", dest="archive", required=True, metavar="DIR", help="the archive")
+    command.add_argument("--from", dest="archive", required=True, metavar="DIR", type=given, help="the archive")
     topics = command.add_mutually_exclusive_group()
-    topics.add_argument("--topics", metavar="T,...", help="only these topics")
-    topics.add_argument("--topic-pattern", metavar="REGEX", help="only topics whose whole name matches")
+    topics.add_argument("--topics", metavar="T,...", type=topic_names, help="only these topics")
+    topics.add_argument("--topic-pattern", metavar="REGEX", type=pattern, help="only topics whose whole name matches")
     command.add_argument("--since", metavar="TIME", help="only what was published at or after it (ISO 8601, UTC)")
     command.add_argument("--until", metavar="TIME", help="only what was published before it")
     target = command.add_mutually_exclusive_group()
-    target.add_argument("--to-topic", metavar="TOPIC", help="all into this topic (default: those they came from)")
-    target.add_argument("--prefix", metavar="TEXT", help="into topics whose names begin with it")
-    command.add_argument("--rate", metavar="N", type=float, help="messages a second (default: as many as go)")
-    command.add_argument("--state", metavar="DIR", help="where the plan is kept (default: _replay in the archive)")
+    one = "all into this topic (default: those they came from)"
+    target.add_argument("--to-topic", metavar="TOPIC", type=given, help=one)
+    target.add_argument("--prefix", metavar="TEXT", type=given, help="into topics whose names begin with it")
+    command.add_argument("--rate", metavar="N", type=above_zero, help="messages a second (default: as many as go)")
+    kept = "where the plan is kept (default: _replay in the archive)"
+    command.add_argument("--state", metavar="DIR", type=given, help=kept)
     command.add_argument("--again", action="store_true", help="from the beginning, though it was replayed before")
 
 
 def of_init(command: argparse.ArgumentParser) -> None:
     """Adds the options that are written into a new project, or hold for one run."""
     topics = command.add_mutually_exclusive_group()
-    topics.add_argument("--topics", metavar="T,...", help="these topics")
-    topics.add_argument("--topic-pattern", metavar="REGEX", help="topics whose whole name matches, those to come too")
-    command.add_argument("--dir", required=True, metavar="DIR", type=Path, help="where the project keeps everything")
+    topics.add_argument("--topics", metavar="T,...", type=topic_names, help="these topics")
+    all_that = "topics whose whole name matches, those to come too"
+    topics.add_argument("--topic-pattern", metavar="REGEX", type=pattern, help=all_that)
+    command.add_argument("--dir", required=True, metavar="DIR", type=directory, help="where the project is")
     kinds = "what topics whose whole name matches hold: json, text, binary, or auto (default); others are bad messages"
     command.add_argument("--format", metavar="REGEX=FORMAT", action="append", default=[], help=kinds)
-    command.add_argument("--max-messages", metavar="N", type=int, help="in a micro-batch at most (default: 1000000)")
+    command.add_argument("--max-messages", metavar="N", type=count, help="in a micro-batch at most (default: 1000000)")
     of = "of a new project's tables (default: parquet); the others want a package of theirs, built for this Spark"
     command.add_argument("--table-format", choices=[PARQUET, *TABLE_FORMATS], help=of)
     keep = "how long raw messages are kept after they were read, such as 30d or 12h (default: for ever)"
@@ -104,7 +109,7 @@ def of_run(command: argparse.ArgumentParser) -> None:
     way.add_argument("--dry-run", action="store_true", help="only see whether the project is sound")
     way.add_argument("--continuous", action="store_true", help="go on for ever: run again whenever something has come")
     every = f"with --continuous: so often at most (default: {EVERY_S:g})"
-    command.add_argument("--every", metavar="SECONDS", type=seconds, default=EVERY_S, help=every)
+    command.add_argument("--every", metavar="SECONDS", type=above_zero, default=EVERY_S, help=every)
     everything = command.add_mutually_exclusive_group()
     anew = "empty all tables and begin again at the earliest"
     everything.add_argument("--full-refresh-all", action="store_true", help=anew)
@@ -115,9 +120,9 @@ def of_run(command: argparse.ArgumentParser) -> None:
 
 def of_report(command: argparse.ArgumentParser) -> None:
     topics = command.add_mutually_exclusive_group()
-    topics.add_argument("--topics", metavar="T,...", help="these topics (default: all)")
-    topics.add_argument("--topic-pattern", metavar="REGEX", help="topics whose whole name matches")
-    command.add_argument("--to", required=True, metavar="DIR", type=Path, help="where tables and plots go")
+    topics.add_argument("--topics", metavar="T,...", type=topic_names, help="these topics (default: all)")
+    topics.add_argument("--topic-pattern", metavar="REGEX", type=pattern, help="topics whose whole name matches")
+    command.add_argument("--to", required=True, metavar="DIR", type=directory, help="where tables and plots go")
     when = "2026-01-31T12:00 (UTC unless it says otherwise), or 90s, 30m, 12h, 7d ago"
     command.add_argument("--since", metavar="TIME", type=time, help=f"published at or after: {when}")
     command.add_argument("--until", metavar="TIME", type=time, help="published before")
@@ -125,7 +130,8 @@ def of_report(command: argparse.ArgumentParser) -> None:
     command.add_argument("--nsq-http", metavar="HOST:PORT", type=address, action="append", default=[], help=channels)
     tubes = "a beanstalk listener to ask for the backlog of tubes; may be repeated"
     command.add_argument("--beanstalk", metavar="HOST:PORT", type=address, action="append", default=[], help=tubes)
-    command.add_argument("--top", metavar="N", type=int, default=10, help="so many talkers of each topic (default: 10)")
+    talkers = "so many talkers of each topic (default: 10)"
+    command.add_argument("--top", metavar="N", type=count, default=10, help=talkers)
     usual = Fields()
     for name in ("time", "source"):
         fields = ",".join(getattr(usual, name))
@@ -135,8 +141,8 @@ def of_report(command: argparse.ArgumentParser) -> None:
 
 def of_explain(command: argparse.ArgumentParser) -> None:
     topics = command.add_mutually_exclusive_group(required=True)
-    topics.add_argument("--topics", metavar="T,...", help="these topics")
-    topics.add_argument("--topic-pattern", metavar="REGEX", help="topics whose whole name matches")
+    topics.add_argument("--topics", metavar="T,...", type=topic_names, help="these topics")
+    topics.add_argument("--topic-pattern", metavar="REGEX", type=pattern, help="topics whose whole name matches")
     command.add_argument("--where", metavar="SQL", help="the query's filter, as in SELECT ... WHERE")
     more = "an option of the source, as the query has it; may be repeated"
     command.add_argument("--option", metavar="NAME=VALUE", action="append", default=[], help=more)
@@ -144,9 +150,9 @@ def of_explain(command: argparse.ArgumentParser) -> None:
 
 
 def of_offsets(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--checkpoint", required=True, metavar="DIR", help="the query's checkpointLocation")
+    command.add_argument("--checkpoint", required=True, metavar="DIR", type=given, help="of the query")
     command.add_argument("--json", action="store_true", help="for programs")
-    command.add_argument("--topics", metavar="T,...", help="only these topics (default: all of the query)")
+    command.add_argument("--topics", metavar="T,...", type=topic_names, help="only these (default: all of the query)")
     command.add_argument("--source", type=int, metavar="N", help="of a query with several: which of its sources")
     where = command.add_mutually_exclusive_group()
     to = "a seq, earliest, latest, or JSON of these by topic: there the query, which is stopped, is to go on"
@@ -168,13 +174,13 @@ def of_writers(command: argparse.ArgumentParser) -> None:
 
 def of_readers(command: argparse.ArgumentParser) -> None:
     drop = "drop this one: what it has not read need not be kept for it any more"
-    command.add_argument("--drop", metavar="NAME", help=drop)
+    command.add_argument("--drop", metavar="NAME", type=given, help=drop)
 
 
 def _add_drop(command: argparse.ArgumentParser, one: str, unit: str, older: str) -> None:
     """`one` and `older`: help for --drop and --drop-older, whose age is in `unit`."""
     drop = command.add_mutually_exclusive_group()
-    drop.add_argument("--drop", metavar="NAME", help=one)
+    drop.add_argument("--drop", metavar="NAME", type=given, help=one)
     drop.add_argument("--drop-older", metavar=unit, type=age, help=older)
 
 
@@ -194,11 +200,54 @@ def age(text: str) -> float:
     return found
 
 
-def seconds(text: str) -> float:
+def above_zero(text: str) -> float:
     found = float(text)
     if not 0 < found < math.inf:
-        raise ValueError
+        raise argparse.ArgumentTypeError(f"{text!r} is not above 0")
     return found
+
+
+def count(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no positive number")
+    return int(text)
+
+
+def mebibytes(text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError
+    return int(text)
+
+
+def given(text: str) -> str:
+    """Refuses what an unset variable of a script's leaves: for some options it would mean the same as to say nothing,
+    which for `replay --prefix` is every topic once more."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it is empty")
+    return text
+
+
+def directory(text: str) -> Path:
+    return Path(given(text))
+
+
+def topic_names(text: str) -> str:
+    """Returns the text, which names at least one topic."""
+    from mq_shards.pipeline.options import OptionError, names_of
+
+    try:
+        names_of("", given(text))
+    except OptionError as error:
+        raise argparse.ArgumentTypeError(str(error).removeprefix(": ")) from None
+    return text
+
+
+def pattern(text: str) -> str:
+    try:
+        re.compile(given(text))
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from None
+    return text
 
 
 def tables(text: str) -> list[str]:
@@ -233,6 +282,9 @@ def address(text: str) -> Address:
 
 def time(text: str) -> datetime:
     if (ago := _AGO.fullmatch(text.strip())) is not None:
-        return datetime.now(UTC) - timedelta(seconds=int(ago[1]) * _SECONDS[ago[2]])
+        try:
+            return datetime.now(UTC) - timedelta(seconds=int(ago[1]) * _SECONDS[ago[2]])
+        except OverflowError:  # before there were years
+            raise ValueError from None
     found = datetime.fromisoformat(text.strip())
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found

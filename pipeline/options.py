@@ -27,6 +27,7 @@ _ID: Final = re.compile("[0-9a-f]{32}")  # of a broker
 TLS: Final = ("tlsCa", "tlsCert", "tlsKey")
 TOKEN: Final = ("token", "tokenFile")
 TOKEN_IN_ENVIRONMENT: Final = "MQ_SHARDS_TOKEN"
+_READER: Final = re.compile("[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")  # as a broker has it
 _STREAM_ONLY: Final = (
     "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "subscription",
 )  # fmt: skip
@@ -152,7 +153,7 @@ class ReadOptions:
             min_offsets_per_trigger=parse_positive(given, "minOffsetsPerTrigger"),
             max_trigger_delay_s=_duration(given, "maxTriggerDelay", _DEFAULT_TRIGGER_DELAY),
             fail_on_data_loss=_boolean(given, "failOnDataLoss", True),
-            subscription=given.get("subscription") or None,
+            subscription=_subscription(given),
             patience_s=(parse_positive(given, "pollTimeoutMs") or DEFAULT_PATIENCE_MS) / 1000,
         )
 
@@ -348,6 +349,13 @@ def parse_positive(given: Mapping[str, str], name: str) -> int | None:
     if not text.strip().isdecimal() or int(text) == 0:
         raise OptionError(f"{name}: {text!r} is no positive number")
     return int(text)
+
+
+def _subscription(given: Mapping[str, str]) -> str | None:
+    name = given.get("subscription") or None
+    if name is not None and _READER.fullmatch(name) is None:
+        raise OptionError(f"subscription: {name!r} is not 1 to 128 letters, digits, _ - and . (but no . first)")
+    return name
 
 
 def _duration(given: Mapping[str, str], name: str, default: str) -> float:

@@ -84,8 +84,6 @@ class Tally:
 
 
 def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:
-    if options.rate is not None and not options.rate > 0:
-        raise OptionError("--rate: a number above 0 is wanted")
     if (directory := local_directory(options.archive)) is not None:
         check_place(directory)
     path = plan_path(options)

@@ -83,10 +83,7 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
 def topics_of(brokers: Iterable[Address], options: argparse.Namespace) -> list[Topic]:
     """Raises OptionError if there is none."""
     names = names_of("--topics", options.topics) if options.topics else None
-    try:
-        pattern = re.compile(options.topic_pattern) if options.topic_pattern else None
-    except re.error as error:
-        raise OptionError(f"--topic-pattern: {options.topic_pattern!r} is no regular expression: {error}") from None
+    pattern = re.compile(options.topic_pattern) if options.topic_pattern else None
     found = []
     for broker in brokers:
         with Client(broker, PATIENCE_S) as client:

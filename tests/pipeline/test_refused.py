@@ -143,11 +143,8 @@ def test_brokers_that_are_no_addresses_are_a_wrong_call(brokers: str, capsys: py
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (["archive", "--to", "{}/archive", "--topic-pattern", "("], "topicPattern: "),
-        (["archive", "--to", "{}/archive", "--topics", ","], "topics: "),
-        (["archive", "--to", "{}/archive", "--topics", "t", "--max-messages", "-3"], "maxOffsetsPerTrigger: "),
+        (["archive", "--to", "{}/archive", "--topics", "t", "--subscription", "a b"], "subscription: 'a b' is not "),
         (["explain", "--topics", "t", "--option", "startingOffset=3"], "startingOffset"),
-        (["report", "--to", "{}/report", "--topic-pattern", "("], "--topic-pattern: '(' is no regular expression"),
         (["replay", "--from", "{}/nothing"], "--from: there is no archive in "),
     ],
 )
@@ -157,3 +154,36 @@ def test_what_is_wrong_in_itself_is_said_before_spark_begins(
     assert main(["--brokers", gateway.address, *(text.format(tmp_path) for text in wrong)]) == 1
     found = capsys.readouterr().err
     assert found.startswith("mq-pipeline: ") and said in found and len(found.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("archive --to a --topic-pattern (", "--topic-pattern: '(' is no regular expression: missing ), "),
+        ("archive --to a --topics ,", "--topics: ',' names no topic"),
+        ("archive --to a --topics [t", "--topics: '[t' is no list of names"),
+        ("archive --to a --topics t --max-messages 0", "--max-messages: '0' is no positive number"),
+        ("archive --to a --topics t --every nan", "--every: 'nan' is not above 0"),
+        ("archive --to a --topics t --compact-below -1", "--compact-below: invalid mebibytes value: '-1'"),
+        ("replay --from a --rate 0", "--rate: '0' is not above 0"),
+        ("report --to a --top 0", "--top: '0' is no positive number"),
+        ("report --to a --since 99999999999999d", "--since: invalid time value: '99999999999999d'"),
+        # As a script's unset variables leave it.
+        ("archive --to= --topics t", "--to: it is empty"),
+        ("archive --to a --topics=", "--topics: it is empty"),
+        ("replay --from a --topic-pattern=", "--topic-pattern: it is empty"),
+        ("replay --from a --prefix=", "--prefix: it is empty"),
+        ("replay --from a --to-topic=", "--to-topic: it is empty"),
+        ("run --dir= --topics t", "--dir: it is empty"),
+        ("offsets --checkpoint a --topics= --move-to latest", "--topics: it is empty"),
+    ],
+)
+def test_an_argument_that_means_nothing_is_a_wrong_call(
+    wrong: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(wrong.split())
+    assert ended.value.code == 2
+    assert f"error: argument {said}" in capsys.readouterr().err
+    assert not [*tmp_path.iterdir()]
