@@ -32,7 +32,7 @@ class HttpError(Exception):
 @dataclass(frozen=True, slots=True)
 class Answer:
     status: int
-    body: bytes = b""
+    body: bytes | memoryview = b""
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def encode(self, connection: str, *, with_body: bool = True, is_old: bool = False) -> bytes:

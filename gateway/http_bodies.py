@@ -42,7 +42,7 @@ class Bodies:
 
     def __init__(self, largest_bytes: int = 0, limit_bytes: int | None = None) -> None:
         """The limit is raised to four of the largest bodies, if it is lower."""
-        self._limit = max(BODIES_BYTES if limit_bytes is None else limit_bytes, 4 * largest_bytes)
+        self.limit: Final = max(BODIES_BYTES if limit_bytes is None else limit_bytes, 4 * largest_bytes)
         self._held = 0
         self._unread = 0  # bytes of answers
 
@@ -52,7 +52,7 @@ class Bodies:
         size."""
         if size <= SMALL_ANSWER_BYTES:
             yield True
-        elif self._unread and self._unread + size > self._limit:
+        elif self._unread and self._unread + size > self.limit:
             yield False
         else:
             self._unread += size
@@ -63,7 +63,7 @@ class Bodies:
 
     def take(self, size: int) -> bool:
         """Counts `size` more bytes as held. False, with nothing counted, when there is no room."""
-        if self._held + size > self._limit:
+        if self._held + size > self.limit:
             return False
         self._held += size
         return True

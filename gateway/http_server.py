@@ -12,7 +12,7 @@ import contextlib
 import logging
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from ssl import SSLContext, SSLObject
@@ -22,7 +22,7 @@ from mq_shards.acceptor.access.arrival import Arrival
 from mq_shards.acceptor.access.certificates import names_of
 from mq_shards.acceptor.access.rights import Login
 from mq_shards.gateway.http_answers import TEXT, Answer, encode_head
-from mq_shards.gateway.http_bodies import TOO_MANY_ANSWERS, Bodies
+from mq_shards.gateway.http_bodies import SMALL_ANSWER_BYTES, TOO_MANY_ANSWERS, Bodies
 from mq_shards.gateway.http_parse import (
     MAX_CHUNK_LINE_BYTES,
     MAX_HEAD_BYTES,
@@ -52,6 +52,7 @@ SEND_S: Final = 30.0  # for a client to take an answer; in the kernel, to acknow
 LINGER_S: Final = 1.0  # to read the rest of a body that no handler wants
 LINGER_BYTES: Final = 256 << 10  # the connection is closed if more than this is left
 UNSENT_BYTES: Final = 64 << 10  # of output, before a handler has to wait
+PIECE_BYTES: Final = 256 << 10  # of a large answer, as what the client does not take at once is copied
 CHUNK_WASTE_BYTES: Final = 16 << 10  # of chunk lines, beyond 16 for each and twice what the chunks hold
 
 log = logging.getLogger(__name__)
@@ -197,7 +198,7 @@ class Request:
         is_old = self._head.is_old
         self._connection.write(encode_head(status, headers, body_bytes, self.connection_header(), is_old=is_old))
 
-    async def write(self, data: bytes | bytearray) -> None:
+    async def write(self, data: bytes | bytearray | memoryview) -> None:
         """Sends a part of the body. It may wait for the client, so the caller must limit the time. ConnectionError."""
         self._connection.write(data)
         self.sent(len(data))
@@ -214,7 +215,9 @@ class Request:
         body = TOO_MANY_ANSWERS.encode()
         await self._send(503, {"Content-Type": TEXT}, len(body), [body])
 
-    async def _send(self, status: int, headers: Mapping[str, str], size: int, parts: Sequence[bytes]) -> None:
+    async def _send(
+        self, status: int, headers: Mapping[str, str], size: int, parts: Iterable[bytes | memoryview]
+    ) -> None:
         turns = Turns()
         try:
             self.begin(status, headers, size)
@@ -253,7 +256,10 @@ class Request:
             with self._connection.server.bodies.answering(len(answer.body)) as has_room:
                 if not has_room:
                     answer = Answer(503, TOO_MANY_ANSWERS.encode(), {"Content-Type": TEXT})
-                self._connection.write(answer.encode(self.connection_header(), with_body=with_body, is_old=is_old))
+                if with_body and len(answer.body) > SMALL_ANSWER_BYTES:
+                    await self._send(answer.status, answer.headers, len(answer.body), _pieces(answer.body))
+                else:
+                    self._connection.write(answer.encode(self.connection_header(), with_body=with_body, is_old=is_old))
                 await self._taken()
         elif self._answer_left > 0:
             self.cut()
@@ -278,6 +284,11 @@ class Request:
                     await self._connection.drain()
             except TimeoutError:
                 self.cut()
+
+
+def _pieces(body: bytes | memoryview) -> Iterator[memoryview]:
+    whole = memoryview(body)
+    return (whole[at : at + PIECE_BYTES] for at in range(0, len(whole), PIECE_BYTES))
 
 
 class _Connection(asyncio.BufferedProtocol):
@@ -416,7 +427,7 @@ class _Connection(asyncio.BufferedProtocol):
             raise ConnectionResetError
         return self._transport
 
-    def write(self, data: bytes | bytearray) -> None:
+    def write(self, data: bytes | bytearray | memoryview) -> None:
         self.open_transport().write(data)
 
     @property

@@ -27,7 +27,7 @@ class Recovery:
         self._refuses_damage = refuses_damage
         self._began = time.monotonic()
         self._found = ffi.new("struct replay *")
-        self._cut_off: set[tuple[int, int]] = set()  # (shard, segment) that is shorter than it was at the last stop
+        self._told: set[tuple[int, int]] = set()  # (shard, segment) of which a line tells that its end is lost
 
     def shard(self, shard: int, files: ShardFiles, *, lost_end: bool = False) -> None:
         """Gives a shard's segments to the core, which reads them. `lost_end`: what was written last may be lost without
@@ -38,6 +38,7 @@ class Recovery:
         recovered = files.store.recover(self._refuses_damage)
         for line in recovered.problems:
             log.error("shard %d: %s", shard, line)
+        self._told.update((shard, number) for number in recovered.missing)
         for line in recovered.notes:
             log.warning("shard %d: %s", shard, line)
         segments = recovered.segments
@@ -85,7 +86,7 @@ class Recovery:
         if self._refuses_damage:
             raise StoreError(f"shard {shard} is refused: {what} (--damage serve does without)")
         log.error("shard %d: %s: the messages between are lost", shard, what)
-        self._cut_off.add((shard, segment))
+        self._told.add((shard, segment))
 
     def tell_of_lost_names(self, shards: Sequence[int]) -> None:
         messages = ffi.new("uint64_t *")
@@ -104,7 +105,7 @@ class Recovery:
         damage = [
             _damage(d)
             for d in found.damage[0 : min(found.damages, len(found.damage))]
-            if d.offset != d.until or (d.shard, d.segment) not in self._cut_off
+            if d.offset != d.until or (d.shard, d.segment) not in self._told
         ]
         return {
             "records": found.records,

@@ -60,6 +60,7 @@ class Recovered(NamedTuple):
     problems: Sequence[str] = ()
     notes: Sequence[str] = ()
     ended: tuple[int, int] = (0, 0)  # Manifest.ended
+    missing: Sequence[int] = ()  # those in whose place an empty one was put, of which a line tells
 
 
 class SegmentStore(Protocol):
@@ -233,7 +234,7 @@ class ShardStore:
             if KNOWN_NAME.fullmatch(name) is None
         ]
         ended = manifest.ended if manifest else (0, 0)
-        return Recovered(sorted(stock.segments), problems, [*stock.notes, *notes, *odd], ended)
+        return Recovered(sorted(stock.segments), problems, [*stock.notes, *notes, *odd], ended, tuple(stock.begin))
 
     def _load_manifest(self) -> tuple[Manifest | None, str]:
         try:

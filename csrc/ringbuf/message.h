@@ -105,8 +105,9 @@ enum message_kind {
                          and id: the producer in the way, its acceptor and connection, 32 bits each | TERMINATED | NO_SPACE |
                          INVALID */
     MSG_DETACH, /* producer_number: the producer leaves its topic -> OK | NOT_FOUND */
-    MSG_PEEK_SEQ, /* topic, seq -> OK + id, seq, time_ns, body: the message, if it is retained; with pri not 0 otherwise the
-                     next one that is; with MSG_HEAD its headers, if they are short, or nothing | NOT_FOUND */
+    MSG_PEEK_SEQ, /* topic, seq, most -> OK + id, seq, time_ns, whole_bytes, body: the message, if it is retained; with pri
+                     not 0 otherwise the next one that is. Of one with more than `most` bytes (0: any number) its beginning, at
+                     most PEEK_MOST_BYTES; with MSG_HEAD its headers, if they are short, or nothing | NOT_FOUND */
 
     MSG_SCAN, /* topic, seq: reads some messages from there on, as far as the topic's compacted view has come those in the
                          view, behind that all retained ones -> OK + seq: where to go on, or the end, incarnation, body: for each
@@ -269,6 +270,7 @@ enum headers_tag { HEADERS_NATS = 1, HEADERS_PULSAR = 2, HEADERS_SPARK = 3 };
 /* In the flags of a PEEK_SEQ, with MSG_HEADERS: only what precedes the message's contents is wanted. Headers of
  * HEADERS_MAX_BYTES may go on in the body, so such a message is sent whole. */
 #define MSG_HEAD 64u
+enum { PEEK_MOST_BYTES = 4 << 20 };
 struct parts_head {
     uint32_t words;
     uint32_t unused; /* 0 */
@@ -425,7 +427,7 @@ struct message {
         uint64_t shard;      /* OPEN, CHANGE */
         uint64_t credit;     /* CREDIT */
         uint64_t sent_bytes; /* SENT */
-        uint64_t most;       /* KICK */
+        uint64_t most;       /* KICK, PEEK_SEQ */
         uint64_t kicked;     /* its reply */
     };
     union {
@@ -436,6 +438,7 @@ struct message {
         uint32_t consumer_number; /* SUBSCRIBE, UNSUBSCRIBE */
         uint32_t policy;          /* the reply to a SUBSCRIBE that is refused: enum policy of the present consumers */
         uint32_t attempts;        /* DELIVER */
+        uint32_t whole_bytes;     /* the reply to PEEK_SEQ: how many the whole body would have */
         uint32_t refused;         /* REFUSED */
         uint32_t active;          /* ACTIVE, ATTACHED */
         uint32_t producer_number; /* ATTACH, DETACH */

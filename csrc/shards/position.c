@@ -185,11 +185,15 @@ enum outcome position_tell(struct worker *w, uint32_t client, uint32_t topic, co
     return DONE;
 }
 
-/* How much of a message a PEEK_SEQ wants. */
-static size_t wanted_bytes(const struct record *r, const struct message *m) {
-    const size_t headers_bytes = message_headers_bytes(r);
+_Static_assert((int)PEEK_MOST_BYTES < (int)LARGE_BYTES, "a beginning is looked at, and sent, in one turn");
+
+/* How much of a message a PEEK_SEQ wants, of which it skips some. */
+static size_t wanted_bytes(const struct record *r, const struct message *m, size_t skipped) {
+    const size_t headers_bytes = message_headers_bytes(r), all = record_body_bytes(r);
     const bool goes_on = headers_bytes >= sizeof(struct headers) + HEADERS_MAX_BYTES;
-    return m->flags & MSG_HEAD && !goes_on ? headers_bytes : record_body_bytes(r);
+    if (m->flags & MSG_HEAD && !goes_on) return headers_bytes;
+    if (!m->most || all - skipped <= m->most) return all;
+    return skipped + (m->most < PEEK_MOST_BYTES ? (size_t)m->most : PEEK_MOST_BYTES);
 }
 
 enum outcome position_peek(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
@@ -197,7 +201,8 @@ enum outcome position_peek(struct worker *w, uint32_t client, uint32_t topic, co
     uint64_t seq = m->seq;
     if (t && m->pri) seq = stream_next_place(&t->stream, seq, retained_oldest(shard_of_topic(w, t)));
     const struct record *r = t ? message_head(w, t, seq) : NULL;
-    const size_t bytes = r ? wanted_bytes(r, m) : 0;
+    const size_t skipped = r && !(m->flags & MSG_HEADERS) ? message_headers_bytes(r) : 0;
+    const size_t bytes = r ? wanted_bytes(r, m, skipped) : 0;
     enum readable readable = r ? READ_WHOLE : READ_FAILS;
     if (r && bytes == record_body_bytes(r)) readable = message_readable(w, t, r);
     if (r && bytes && bytes < record_body_bytes(r) && !log_readable_part(shard_of_topic(w, t)->log, r, 0, bytes))
@@ -210,8 +215,8 @@ enum outcome position_peek(struct worker *w, uint32_t client, uint32_t topic, co
         request_send(w, client, &a, NULL, 0);
         return DONE;
     }
-    size_t headers_bytes = message_headers_bytes(r), skipped = m->flags & MSG_HEADERS ? 0 : headers_bytes;
-    if (headers_bytes > skipped) a.flags |= MSG_HEADERS;
+    if (message_headers_bytes(r) > skipped) a.flags |= MSG_HEADERS;
+    a.whole_bytes = (uint32_t)(record_body_bytes(r) - skipped);
     a.id = r->id;
     a.time_ns = r->time_ns;
     request_send_logged(w, client, shard_of_topic(w, topic_at(&w->topics, topic)), &a,

@@ -155,10 +155,12 @@ class Peek:
         room = MAX_ANSWER_BYTES
         for seq in range(begin, min(latest, begin + limit)):
             answer = await self._workers.ask(
-                worker, lib.MSG_PEEK_SEQ, topic=bound, ttr_ns=seq, flags=lib.MSG_HEADERS, within_s=LOOK_S
-            )
+                worker, lib.MSG_PEEK_SEQ, topic=bound, ttr_ns=seq, id=most + HEADERS_BYTES + lib.HEADERS_MAX_BYTES,
+                flags=lib.MSG_HEADERS, within_s=LOOK_S,
+            )  # fmt: skip
             if answer.status == engine_module.OK and room > 0:
-                headers, tag, parts, size, body = taken_apart(answer.body, bool(answer.flags & lib.MSG_HEADERS), most)
+                has_headers = bool(answer.flags & lib.MSG_HEADERS)
+                headers, tag, parts, size, body = taken_apart(answer.body, has_headers, most, answer.pri)
                 messages.append(Message(seq, answer.id, answer.incarnation, size, body, headers, tag, parts))
                 room -= len(body) + len(headers)
         return {
@@ -204,10 +206,9 @@ def _message_at(fd: int, at: int, most: int) -> tuple[Message | None, int]:
 
 
 def taken_apart(
-    content: bytes, has_headers: bool, most: int, size: int | None = None
+    content: bytes, has_headers: bool, most: int, size: int
 ) -> tuple[bytes, int, int, int, bytes]:
-    """Headers, their tag, parts, the body's size, its first `most` bytes. `size`: of all, if `content` is cut off."""
-    size = len(content) if size is None else size
+    """Headers, their tag, parts, the body's size, its first `most` bytes. `size`: of all; `content` may be cut off."""
     if not has_headers or len(content) < HEADERS_BYTES:
         return b"", 0, 0, size, content[:most]
     headers = struct_in("headers", content)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from mq_shards.shards.reader.view import DataView
 
 MAX_CONNECTIONS: Final = 512
+MAX_SAID: Final = 256
 UNSENT_BYTES: Final = 256 << 10  # of one connection, in the kernel: bytes that lie there can no longer give way
 READER_THREADS: Final = 2  # read logs
 STAGING_THREADS: Final = 4  # write staged files, sync them and read them again
@@ -98,7 +99,7 @@ class PipelineHttp:
         self._writers = Writers(staging_dir, staging, broker, prepare_topic, writing)
         self._way = GiveWay(written)
         self._broker_id = broker_id
-        self._unknown = ""  # the last reason why it is not known what was erased
+        self._said: set[str] = set()  # why the data directory was not read, lately
         # By path. A path that ends in / is a collection's: the name of a member follows it.
         self._routes: dict[str, Mapping[str, Handler]] = {
             "/v1/broker": {"GET": self._identify},
@@ -143,19 +144,20 @@ class PipelineHttp:
             return json_answer({"error": error.message, **error.more}, error.status, error.headers)
         except ReadersError as error:
             return json_answer({"error": str(error)}, 400)
-        except ErasedError as error:
-            if self._unknown != str(error):  # readers ask again and again
-                self._unknown = str(error)
-                log.error("no topic is shown: %s", error)
-            return json_answer({"error": str(error)}, 503)
+        except (ErasedError, OSError) as error:  # a disk, or a file that something else has changed: no fault here
+            status, why = 503, str(error)
+            if why not in self._said:  # readers ask again and again
+                if len(self._said) == MAX_SAID:
+                    self._said.clear()
+                self._said.add(why)
+                log.error("cannot serve %s %.200r: %s", request.method, request.target, why)
         except Exception as error:
-            is_outside = isinstance(error, OSError)  # a disk, or a file that something else has changed: no fault here
-            why = f": {error}" if is_outside else ""
-            log.error("cannot serve %s %.200r%s", request.method, request.target, why, exc_info=not is_outside)
-            if request.begun:
-                request.cut()
-                return None
-            return json_answer({"error": f"cannot be served: {error}"}, 500)
+            log.exception("cannot serve %s %.200r", request.method, request.target)
+            status, why = 500, str(error)
+        if request.begun:
+            request.cut()
+            return None
+        return json_answer({"error": f"cannot be served: {why}"}, status)
 
     async def _respond(self, request: Request) -> Answer | None:
         path, _, query = request.target.partition("?")

@@ -63,7 +63,8 @@ class Entry:
     time_ns: int
     tag: int  # says what its headers are; 0: it has none
     headers: bytes
-    body: bytes
+    body: bytes | memoryview  # all of it, unless less was asked for
+    whole_bytes: int  # of headers and body
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,12 +279,17 @@ class Core:
                     break
         return replace(found, whole=False)
 
-    async def entry(self, topic: str, seq: int, *, or_next: bool = False, head: bool = False) -> Entry | None:
-        """`or_next`: if that message is not there, the next one that is; `head`: what it contains is not wanted."""
+    async def entry(
+        self, topic: str, seq: int, *, or_next: bool = False, head: bool = False, most: int = 0
+    ) -> Entry | None:
+        """`or_next`: if that message is not there, the next one that is; `head`: what it contains is not wanted;
+        `most`: of one that has more bytes, at most as many from its beginning (0: all)."""
         number = self._bind(topic)
         worker = self._engine.worker_of_topic(number)
         flags = lib.MSG_HEADERS | (lib.MSG_HEAD if head else 0)
-        answer = await self._ask(worker, lib.MSG_PEEK_SEQ, topic=number, pri=int(or_next), ttr_ns=seq, flags=flags)
+        answer = await self._ask(
+            worker, lib.MSG_PEEK_SEQ, topic=number, id=most, pri=int(or_next), ttr_ns=seq, flags=flags
+        )
         if answer.status != engine_module.OK:
             return None
         return _entry(answer)
@@ -423,11 +429,11 @@ def _check(answer: Answer) -> None:
 
 
 def _entry(answer: Answer) -> Entry:
-    body, tag, headers = answer.body, 0, b""
+    body, tag, headers = memoryview(answer.body), 0, b""  # it may be large, so it is not copied
     if answer.flags & lib.MSG_HEADERS:
         head: Any = ffi.new("struct headers *")
         size = ffi.sizeof("struct headers")
         ffi.memmove(head, body[:size], size)
         tag = int(head.tag)
-        headers, body = body[size : size + int(head.bytes)], body[size + int(head.bytes) :]
-    return Entry(answer.seq, answer.incarnation, tag, headers, body)
+        headers, body = bytes(body[size : size + int(head.bytes)]), body[size + int(head.bytes) :]
+    return Entry(answer.seq, answer.incarnation, tag, headers, body, answer.pri)

@@ -7,7 +7,8 @@ from typing import Final
 
 from mq_shards.acceptor.protocols.pulsar.names import TopicName
 from mq_shards.acceptor.protocols.pulsar.position import Position, last_entry
-from mq_shards.gateway.http_answers import Answer
+from mq_shards.gateway.http_answers import Answer, HttpError
+from mq_shards.gateway.http_bodies import SMALL_ANSWER_BYTES, TOO_MANY_ANSWERS
 from mq_shards.gateway.pulsar import core as core_module
 from mq_shards.gateway.pulsar import metadata as metadata_module
 from mq_shards.gateway.pulsar.by_time import first_at, published_ms
@@ -55,6 +56,20 @@ class HttpMessages:
             raise RefusedError(405, "NotAllowedError", refusal)
         return name, await self._stats.position(name)
 
+    async def _read(self, call: Call, name: TopicName, seq: int, *, or_next: bool = False) -> Entry | None:
+        """A message. A large one is held twice as it comes, which counts as an answer. Raises HttpError."""
+        core = self._control.core
+        entry = await core.entry(name.core, seq, or_next=or_next, most=SMALL_ANSWER_BYTES)
+        if entry is None or entry.whole_bytes <= SMALL_ANSWER_BYTES:
+            return entry
+        if 2 * entry.whole_bytes > call.bodies.limit:
+            more = f"{entry.whole_bytes} bytes, more than {call.bodies.limit // 2}"
+            raise HttpError(413, f"the message has {more}: it can only be consumed")
+        with call.bodies.answering(2 * entry.whole_bytes) as has_room:
+            if not has_room:
+                raise HttpError(503, TOO_MANY_ANSWERS)
+            return await core.entry(name.core, entry.seq)
+
     async def _peek(self, call: Call) -> Answer:
         name, parts = await self._there(call)
         if parts != [name]:
@@ -64,7 +79,7 @@ class HttpMessages:
         except (NoTopicError, NoSubscriptionError):
             raise not_found("Message not found") from None
         seq = where.unfinished + max(call.number("place"), 1) - 1
-        entry = await self._control.core.entry(name.core, seq) if seq < where.next_seq else None
+        entry = await self._read(call, name, seq) if seq < where.next_seq else None
         if entry is None:
             raise not_found("Message not found")
         return _shown(entry, where.incarnation, name)
@@ -94,7 +109,7 @@ class HttpMessages:
         ledger, seq = call.number("ledger"), call.number("entry")
         entry = None
         if ledger == position.incarnation and position.began_seq <= seq < position.next_seq:
-            entry = await self._control.core.entry(name.core, seq)
+            entry = await self._read(call, name, seq)
         if entry is None:
             raise not_found("Message id not found")
         return _shown(entry, position.incarnation, name)
@@ -112,7 +127,7 @@ class HttpMessages:
         place = min(max(call.asked_number("messagePosition", 1), 1), count)
         forwards = call.fields.get("initialPosition") == "earliest"
         seq = where.first_seq + place - 1 if forwards else last_entry(where) - place + 1
-        entry = await self._control.core.entry(name.core, max(seq, where.first_seq), or_next=True)
+        entry = await self._read(call, name, max(seq, where.first_seq), or_next=True)
         if entry is None:
             raise not_found("Message not found")
         return _shown(entry, where.incarnation, name)

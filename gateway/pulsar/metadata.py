@@ -122,7 +122,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             raise ValueError("a number is too long")
 
 
-def uncompressed(metadata: Metadata, payload: bytes, most: int) -> bytes:
+def uncompressed(metadata: Metadata, payload: bytes | memoryview, most: int) -> bytes | memoryview:
     """The payload, decompressed; unchanged if that is impossible or its size is given as more than `most`."""
     size = metadata.uncompressed_bytes or 0
     if metadata.is_encrypted or metadata.compression == 0 or not 0 < size <= most:

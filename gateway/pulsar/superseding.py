@@ -164,7 +164,7 @@ def _superseded(change: tuple[int, int]) -> bytes:
 
 def _parts(found: Metadata, body: bytes, most: int) -> Iterator[tuple[str | None, bool]]:
     """Yields the key of each message of a batch, and whether it is empty. Stops early where the batch is damaged."""
-    payload = metadata_module.uncompressed(found, body, most)
+    payload = bytes(metadata_module.uncompressed(found, body, most))
     at = 0
     while at + 4 <= len(payload):
         size = int.from_bytes(payload[at : at + 4], "big")

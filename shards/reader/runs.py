@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 from mq_shards.shards import durable
-from mq_shards.shards.reader.scan import SENT, Batch, Columns
+from mq_shards.shards.reader.scan import SENT, Columns, heads
 from mq_shards.shards.reader.shard import MAX_STRETCHES, ChangedError, ShardView, Span
 
 # The head of a run: uint32 segment, uint32 records, uint64 bytes; then that many bytes of records, each padded to 8.
@@ -164,7 +164,7 @@ def _cut(fd: int, span: Span, room: int, any_before: bool, columns: Columns) -> 
     number, offset and bytes."""
     if span.whole and span.bytes <= room:
         return span.count, span.offset, span.bytes
-    batch = records_of(fd, span, columns)
+    batch = heads(fd, span.offset, span.bytes, span.segment, SENT, columns)
     chosen = batch.take((batch.seq >= np.uint64(span.first)) & (batch.seq < np.uint64(span.until)))
     if len(chosen) != span.until - span.first:
         raise ChangedError(span.segment, span.offset)
@@ -174,10 +174,3 @@ def _cut(fd: int, span: Span, room: int, any_before: bool, columns: Columns) -> 
     if fits == 0 and not any_before:
         fits = 1
     return fits, span.offset + start, int(ends[fits - 1]) if fits else 0
-
-
-def records_of(fd: int, span: Span, columns: Columns) -> Batch:
-    """The records of the span's whole stretch, with offsets from its beginning."""
-    data = os.pread(fd, span.bytes, span.offset)
-    records, _, _, _ = columns.scan(data, 0, len(data), span.segment, kinds=SENT, check=False)
-    return columns.batch(records)

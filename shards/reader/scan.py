@@ -6,14 +6,15 @@ end would kill the process.
 
 from __future__ import annotations
 
-import mmap
 import os
+import struct
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 from mq_shards.csrc._core import ffi, lib
+from mq_shards.csrc.structs import struct_in
 from mq_shards.shards import medium
 from mq_shards.shards.layout import RECORD_BYTES
 
@@ -35,8 +36,8 @@ SENT: Final = MESSAGES | 1 << STAGED
 KINDS: Final = SENT | 1 << TOPIC | 1 << TOPIC_GONE | 1 << TXN_END
 
 WINDOW_BYTES: Final = 1 << 20
-LARGE_BYTES: Final = 16 << 20  # memory for a longer record is not kept
 ROOM: Final = WINDOW_BYTES // RECORD_BYTES + 1
+MAX_ATTRIBUTE_BYTES: Final = 255
 MAX_SEGMENT_BYTES: Final = 3 << 30  # SEGMENT_MAX_BYTES, csrc/log/log.h
 
 END: Final[int] = lib.SCAN_END
@@ -105,6 +106,12 @@ class Columns:
         )
         return result.records, result.offset, result.needs, result.stop
 
+    def put(self, record: Any) -> int:  # noqa: ANN401
+        """Makes a record, a struct record at offset 0, the only one. Returns 1."""
+        for name, array in zip(FIELDS, self._arrays, strict=True):
+            array[0] = 0 if name == "offset" else getattr(record, name)
+        return 1
+
     def batch(self, records: int, base: int = 0) -> Batch:
         """A copy of the first `records` records, with `base` added to their offsets."""
         arrays = [array[:records].copy() for array in self._arrays]
@@ -126,13 +133,12 @@ class FileScan:
         self._segment = segment
         self._size = size
         self._columns = columns
-        self._window_bytes = window_bytes
-        self._buffer: bytearray | mmap.mmap = bytearray(window_bytes)
+        self._buffer: Final = bytearray(window_bytes)
 
     def next(self) -> Batch | None:
         """The next records; None: `stop` says why there are no more. Raises OSError."""
         while self.stop is None:
-            got = self._read()
+            got = self._read(self.offset)
             records, offset, needs, stop = self._columns.scan(
                 self._buffer, 0, got, self._segment, kinds=KINDS, check=True
             )
@@ -141,41 +147,46 @@ class FileScan:
             if stop in (END, BAD):
                 self.stop = stop
             elif stop == PART and offset == 0:
-                self._make_room(got, needs)
-            batch = _with_transactions(self._columns.batch(records, base), self._buffer, base) if records else None
-            if offset:
-                self._give_back()
-            if batch is not None:
-                return batch
+                records = self._long(got, needs)
+            if records:
+                return _with_transactions(self._columns.batch(records, base), self._buffer, base)
         return None
 
-    def _read(self) -> int:
-        wanted = min(len(self._buffer), self._size - self.offset)
-        return medium.read_into(self._fd, memoryview(self._buffer)[:wanted], self.offset) if wanted > 0 else 0
+    def _read(self, at: int) -> int:
+        wanted = min(len(self._buffer), self._size - at)
+        return medium.read_into(self._fd, memoryview(self._buffer)[:wanted], at) if wanted > 0 else 0
 
-    def _make_room(self, got: int, needs: int) -> None:
-        """Enlarges the buffer for a record that is longer; stops if the file does not have that much."""
+    def _long(self, got: int, needs: int) -> int:
+        """Takes a record that is longer than the window, and checks it a window at a time. Returns 1; 0: it is none, or
+        not of those kinds."""
         if got == 0:
             self.stop = END
-        elif self.offset + needs > self._size or needs > MAX_SEGMENT_BYTES:
+            return 0
+        if self.offset + needs > self._size or needs > MAX_SEGMENT_BYTES or got < RECORD_BYTES:
             self.stop = BAD
-        elif needs > len(self._buffer):
-            # To clear much memory first, as a bytearray is, would keep all threads of Python waiting.
-            self._buffer = mmap.mmap(-1, needs) if needs > LARGE_BYTES else bytearray(needs)
-        else:  # the file was truncated meanwhile
+            return 0
+        head = bytes(self._buffer[: RECORD_BYTES + MAX_ATTRIBUTE_BYTES])
+        record = struct_in("record", head)
+        memory = ffi.from_buffer("uint8_t[]", self._buffer)
+        checked = lib.crc32c_extend(0, struct.pack("<II", record.bytes, self._segment), 8)
+        checked = lib.crc32c_extend(checked, memory + 8, got - 8)
+        at, end = self.offset + got, self.offset + record.bytes
+        while at < end and (got := min(self._read(at), end - at)) > 0:
+            checked = lib.crc32c_extend(checked, memory, got)
+            at += got
+        if at < end or checked != record.crc:
             self.stop = BAD
-
-    def _give_back(self) -> None:
-        """The memory of a large record: the scan may live as long as its segment."""
-        if len(self._buffer) > LARGE_BYTES:
-            self._buffer = bytearray(self._window_bytes)
+            return 0
+        self._buffer[: len(head)] = head
+        self.offset += needs
+        return self._columns.put(record) if KINDS >> record.kind & 1 else 0
 
     def resume(self) -> None:
         """Goes on at `offset`, after the caller has set it."""
         self.stop = None
 
 
-def _with_transactions(batch: Batch, data: bytearray | mmap.mmap, base: int) -> Batch:
+def _with_transactions(batch: Batch, data: bytearray, base: int) -> Batch:
     staged = np.flatnonzero(batch.kind == STAGED)
     if len(staged) == 0:
         return batch
@@ -184,6 +195,19 @@ def _with_transactions(batch: Batch, data: bytearray | mmap.mmap, base: int) -> 
     id = batch.id.copy()
     id[staged] = attributes.view("<u8")[:, 0]
     return replace(batch, id=id)
+
+
+def heads(fd: int, offset: int, size: int, segment: int, kinds: int, columns: Columns) -> Batch:
+    """The records at [offset, offset + size), with offsets from there. They are not checked, and of the last one, which
+    may be large, no more than its head is read."""
+    data = os.pread(fd, min(size, WINDOW_BYTES), offset)
+    records, at, _, stop = columns.scan(data, 0, len(data), segment, kinds=kinds, check=False)
+    found = columns.batch(records)
+    if stop == PART and len(head := os.pread(fd, RECORD_BYTES, offset + at)) == RECORD_BYTES:
+        last = struct_in("record", head)
+        if kinds >> last.kind & 1 and at + (last.bytes + 7) // 8 * 8 == size:
+            found = join([found, columns.batch(columns.put(last), at)])
+    return found
 
 
 def find_whole(fd: int, segment: int, offset: int, size: int) -> int | None:

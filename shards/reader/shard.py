@@ -17,7 +17,7 @@ from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
 from mq_shards.shards.paths import SEGMENT_NAME, segment_name, shard_path
 from mq_shards.shards.reader import index_file
-from mq_shards.shards.reader.scan import MESSAGES, U64, Batch, Columns
+from mq_shards.shards.reader.scan import MESSAGES, U64, Batch, Columns, heads
 from mq_shards.shards.reader.segment import ALL_OF_TOPIC, Damage, Segment, log_began_ns, previous_end
 from mq_shards.shards.reader.stretches import NOWHERE, Bools, Stretches
 from mq_shards.shards.reader.totals import Totals, totals_of
@@ -464,11 +464,11 @@ class ShardView:
 
     def _stretch(self, segment: int, part: Stretches, at: int) -> Batch:
         with os.fdopen(durable.open_to_read(self.path(segment)), "rb", buffering=0) as file:
-            data = os.pread(file.fileno(), int(part.bytes[at]), int(part.offset[at]))
-        records, _, _, _ = self.columns.scan(data, 0, len(data), segment, kinds=MESSAGES, check=False)
-        if records != int(part.count[at]):
-            raise ChangedError(segment, int(part.offset[at]))
-        return self.columns.batch(records)
+            offset, size = int(part.offset[at]), int(part.bytes[at])
+            batch = heads(file.fileno(), offset, size, segment, MESSAGES, self.columns)
+        if len(batch) != int(part.count[at]):
+            raise ChangedError(segment, offset)
+        return batch
 
     def damage(self, segments: set[int]) -> list[tuple[int, Damage]]:
         return [(n, place) for n in sorted(segments) if n in self.segments for place in self.segments[n].damage]

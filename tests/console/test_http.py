@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import greenstalk
 import pytest
@@ -189,6 +189,9 @@ def test_in_memory_what_is_held_can_be_looked_at() -> None:
     with started(None) as memory:
         memory.publish(*[("held", b"%d" % n) for n in range(30)])
         assert bodies(memory, "held", limit=5) == [b"25", b"26", b"27", b"28", b"29"]
+        memory.publish(("long", b"x" * 300_000))
+        (shown,) = cast(list[Any], memory.json("/v1/peek?topic=long&body=10")["messages"])
+        assert (shown["text"], shown["bytes"]) == ("x" * 10, 300_000)
         assert memory.call("GET", "/v1/peek?topic=none").status == 404
 
 

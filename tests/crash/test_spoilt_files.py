@@ -341,6 +341,18 @@ def test_another_brokers_log_in_the_place_of_a_shards_only_one_is_put_aside_afte
         assert int(wire.stats()["current-jobs-ready"]) == 0
 
 
+def test_a_log_that_is_gone_is_said_once(tmp_path: Path) -> None:
+    log, _ = killed(tmp_path / "data", b"x", 10)
+    assert log.with_suffix(".names").exists(), "and what is copied of it is not taken for its end"
+    log.unlink()
+    with running(SINGLE, data_dir=tmp_path / "data") as server, Wire(server) as wire:
+        said = [line for line in server.said().splitlines() if log.name in line or "segment 1" in line]
+        assert [line.rpartition("shard 0: ")[2] for line in said] == [
+            f"{log.name} is missing: the messages that were in it are lost"
+        ]
+        assert int(wire.stats()["current-jobs-ready"]) == 0
+
+
 def test_of_a_log_that_is_noise_nothing_is_said_that_nobody_knows(tmp_path: Path) -> None:
     data, options = tmp_path / "data", ("--shards", "1")
     with running(SINGLE, data_dir=data, options=options) as server, Wire(server) as wire:

@@ -564,7 +564,7 @@ class Play:
             self.ask_topic(lib.MSG_SCAN, 994, topic, ttr=self.seq(c))
         elif which == 4:
             flags = (0, lib.MSG_HEADERS, lib.MSG_HEADERS | lib.MSG_HEAD)[a % 3]
-            self.ask_topic(lib.MSG_PEEK_SEQ, 994, topic, ttr=self.seq(c), flags=flags)
+            self.ask_topic(lib.MSG_PEEK_SEQ, 994, topic, ttr=self.seq(c), flags=flags, id=b % 5 * (a % 40))
         elif which == 5:
             self.ask_topic((PEEK_READY, PEEK_DELAYED, PEEK_BURIED)[c % 3], 994, topic)
         elif which == 6:

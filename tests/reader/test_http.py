@@ -244,6 +244,18 @@ def test_all_survives_kill_and_another_number_of_workers(tmp_path: Path) -> None
         assert {name: len(seqs) for name, seqs in messages_in(data).items()} == dict.fromkeys(names, 2000)
 
 
+def test_while_a_shards_folder_is_away_that_is_said_once_and_then_all_goes_on(tmp_path: Path) -> None:
+    with started(tmp_path / "data") as broker:
+        broker.publish(("t", b"x"))
+        there = tmp_path / "data" / f"shard-{broker.topic('t')['shard']:04}"
+        there.rename(tmp_path / "away")
+        for target in ("/v1/topics", "/v1/records?topic=t&from=0", "/v1/topics"):
+            assert str(there) in str(broker.json(target, status=503)["error"])
+        assert broker.server.said().count(str(there)) == 1
+        (tmp_path / "away").rename(there)
+        assert [sent.body for sent in broker.read_all("t")] == [b"x"]
+
+
 def test_retention_keeps_what_a_reader_has_not_read(tmp_path: Path) -> None:
     body = b"x" * (1 << 20)
 

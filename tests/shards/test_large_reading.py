@@ -98,6 +98,13 @@ def test_others_are_served_in_each_turn_in_which_it_is_looked_at(
     assert LOOKS + PIECES - 1 <= served <= 2 * LOOKS + PIECES + 8
 
 
+def test_its_beginning_is_sent_with_how_long_it_is(bench: Channels) -> None:
+    put(bench, flags=lib.MSG_DURABLE)
+    for most, got in ((100, 100), (MIB, MIB), (len(BODY) - 1, lib.PEEK_MOST_BYTES)):
+        answer = answer_to(bench, bench.raw(lib.MSG_PEEK_SEQ, 5, topic=bench.topic("t"), ttr=0, id=most))
+        assert (answer.body, answer.pri) == (BODY[:got], len(BODY))
+
+
 def test_a_scan_tells_what_is_before_it_and_is_looked_on_at_by_the_next(bench: Channels) -> None:
     flags = lib.MSG_DURABLE
     send(bench, 1, b"small", flags=flags)

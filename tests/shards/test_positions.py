@@ -444,6 +444,18 @@ def test_of_a_message_only_what_precedes_its_contents_may_be_asked_for(bench: Ch
         assert (head.status, head.seq, head.delay, head.body) == (OK, seq, bench.wall, expected)
 
 
+@pytest.mark.parametrize("flags", [0, lib.MSG_HEADERS])
+def test_of_a_message_the_beginning_may_be_asked_for(bench: Channels, flags: int) -> None:
+    assert bench.change(lib.CHANGE_RETAIN, "t") == OK
+    headers, body = HEAD.pack(1, lib.HEADERS_PULSAR, 7, 0, 0) + b"h", b"body of a message"
+    publish(bench, body=headers + body, flags=lib.MSG_HEADERS)
+    bench.turn()
+    whole = headers + body if flags else body
+    for most in (1, 4, len(whole) - 1, len(whole), 1 << 40, 0):
+        peeked = ask(bench, lib.MSG_PEEK_SEQ, topic=bench.topic("t"), ttr=0, id=most, flags=flags)
+        assert (peeked.status, peeked.body, peeked.pri) == (OK, whole[: most or None], len(whole))
+
+
 def test_an_incarnation_rises_when_a_topic_is_made_again_and_a_seq_is_never_another_message(bench: Channels) -> None:
     publish(bench, count=2)
     numbers = [position(bench).incarnation]

@@ -27,6 +27,8 @@ pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="there is n
 COLOUR = re.compile(r"\x1b\[(?:\d+;)*[34][0-7](?:;\d+)*m")
 LOOK_S: Final = 0.1  # each look is a process
 TALL: Final = 300  # lines: other tests' topics are shown too
+# pytest's readline sets two variables that curses would believe more than the terminal.
+ENVIRONMENT: Final = {name: value for name, value in os.environ.items() if name not in ("LINES", "COLUMNS")}
 
 
 class Terminal:
@@ -36,7 +38,9 @@ class Terminal:
 
     def _run(self, *arguments: str) -> str:
         command = ["tmux", "-S", self._socket, "-f", "/dev/null", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=20).stdout
+        return subprocess.run(
+            command, capture_output=True, text=True, check=True, cwd=ROOT, env=ENVIRONMENT, timeout=20
+        ).stdout
 
     def press(self, *keys: str) -> None:
         self._run("send-keys", *keys)
@@ -190,7 +194,9 @@ def test_it_says_while_the_broker_is_away_and_goes_on_when_it_is_back(tmp_path: 
             os.kill(gateway, signal.SIGCONT)
             os.kill(worker := server.pid_of("mq-worker-1"), signal.SIGSTOP)
             terminal.sees("NOK - mq-worker-1 does not answer")
-            terminal.sees("[ does not answer")
+            wait_until(
+                lambda: re.search(r"worker-1 \[ *does not answer ", terminal.text()), "its bar says so", pause=LOOK_S
+            )
             wait_until(lambda: run("topics", where).returncode == 1, "topics may be missing, and that is a failure")
             assert b"mq-worker-1: no answer" in run("topics", where).stderr
             os.kill(worker, signal.SIGCONT)
