@@ -13,7 +13,7 @@ from typing import Final
 from mq_shards.acceptor.engine import Engine
 from mq_shards.acceptor.protocols.nats.jetstream import with_api
 from mq_shards.acceptor.protocols.nats.reasons import VIOLATION
-from mq_shards.acceptor.protocols.nats.shares import Account, Lines, ShareError, all_lines, trace_of
+from mq_shards.acceptor.protocols.nats.shares import Account, Lines, ShareError, all_lines, refuse_cycles, trace_of
 from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT, Permissions, User
 
 ALL_IS_ALLOWED: Final = 0
@@ -92,6 +92,9 @@ class Admission:
     def share(self, cluster: str, accounts: Sequence[Account] | None = None) -> Sequence[Account]:
         """Replaces what accounts share, at a server of that cluster; None: `accounts` of the last call. Returns the
         accounts with JetStream's API, which configurations leave out, added."""
+        if accounts is not None and (changed := self._changed(cluster, accounts)) is not None:
+            self.share_some(cluster, {account["name"]: account for account in accounts}, changed)
+            return accounts
         self._said = self._said if accounts is None else accounts
         accounts, self._lines = self._lines_of(cluster)
         names = [account["name"] for account in accounts]
@@ -105,10 +108,27 @@ class Admission:
         self._let_go(self._accounts.keys() - {*names, GLOBAL_ACCOUNT, SYSTEM_ACCOUNT})
         return accounts
 
+    def _changed(self, cluster: str, accounts: Sequence[Account]) -> set[str] | None:
+        """The accounts that share other things than at the last call, so that one change among very many is no long
+        turn; None: all have to be looked at."""
+        before, now = ({account["name"]: account for account in some} for some in (self._said, accounts))
+        if not self._may_share_some(cluster) or before.keys() != now.keys():
+            return None
+        changed = {name for name, account in now.items() if account != before[name]}
+        exporters = {name for name in changed if now[name].get("exports") != before[name].get("exports")}
+        if exporters:
+            imports = ((name, account.get("imports", ())) for name, account in now.items())
+            changed |= {name for name, some in imports if any(one["account"] in exporters for one in some)}
+        return changed
+
+    def _may_share_some(self, cluster: str) -> bool:
+        return self._lines is not None and self._lines.cluster == cluster and not self._system_account
+
     def share_some(self, cluster: str, accounts: Mapping[str, Account], names: set[str]) -> bool:
         """Updates what the accounts `names` share, `accounts` being all. False when share() must be called instead."""
-        if self._lines is None or self._lines.cluster != cluster or self._system_account:
+        if not self._may_share_some(cluster):
             return False
+        assert self._lines is not None
         self._said = accounts.values()
         for name in names:
             self.account(name)
@@ -156,6 +176,7 @@ class Admission:
         if self._system_account:
             accounts = with_api(said, self._system_account)
             try:
+                refuse_cycles(accounts)
                 return accounts, all_lines(accounts, self.account, cluster)
             except ShareError as error:
                 log.warning("JetStream of other servers is out of reach: %s", error)

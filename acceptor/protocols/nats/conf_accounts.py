@@ -13,7 +13,7 @@ from mq_shards.acceptor.protocols.nats.conf import Block, Value
 from mq_shards.acceptor.protocols.nats.conf_auth import apply_defaults, permissions, take_users
 from mq_shards.acceptor.protocols.nats.conf_takers import Conf, percent_of
 from mq_shards.acceptor.protocols.nats.conf_users import name_of
-from mq_shards.acceptor.protocols.nats.shares import ShareError, all_lines
+from mq_shards.acceptor.protocols.nats.shares import ShareError, all_lines, refuse_cycles
 from mq_shards.acceptor.protocols.nats.transforms import TransformError, is_literal
 from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT
 
@@ -145,6 +145,7 @@ def finish(conf: Conf) -> None:
         who["accounts"].append({"name": GLOBAL_ACCOUNT, "mappings": conf.mappings})
     if conf.accounts_value is not None:
         try:
+            refuse_cycles(who["accounts"])
             all_lines(who["accounts"], lambda name: 1)
         except (ShareError, TransformError) as error:
             raise conf.accounts_value.error(str(error)) from None

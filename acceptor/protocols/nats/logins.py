@@ -63,7 +63,9 @@ class Logins:
         self._access = access
         self._refuse = refuse
         self._encryption = encryption
-        self.plain = Who()
+        self._found: Mapping[str, Any] | None = None
+        self._common = ("", "", "")
+        self.plain = self._of_file = Who()
         self._websockets = Who()
         self._timeout_ns = self._max_payload = 0
 
@@ -74,7 +76,10 @@ class Logins:
 
     def learn(self, found: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         """`found`: the part "who" of a configuration file."""
-        self.plain = who_of(found, settings["user"], settings["password"], settings["token"])
+        common = settings["user"], settings["password"], settings["token"]
+        if found is not self._found or common != self._common:
+            self._found, self._common, self._of_file = found, common, who_of(found, *common)
+        self.plain = self._of_file
         if self.operator is not None:
             self.plain = replace(self.plain, by_jwt=True, system_account=self.operator.system_account or SYSTEM_ACCOUNT)
         self._websockets = _for_websockets(self.plain, settings)

@@ -78,6 +78,7 @@ class NatsServing(Nats):
         name = settings["server-name"] or server_id
         self.identity = Identity(server_id, name, "", 0, settings["max-payload"], has_headers)
         self._accounts: dict[str, Mapping[str, Any]] = {}  # what accounts share
+        self._content = b""  # the configuration file as it was read
         self._found: Mapping[str, Any] = {}  # "who" of the configuration file: users and accounts
         self.leaf_content: Mapping[str, Any] = {}  # "leaf" of it: users of leaf nodes, and hubs
         self._config_digest = ""  # of the whole file
@@ -139,6 +140,8 @@ class NatsServing(Nats):
     # --- what the supervisor says -----------------------------------------------------------------------------------
 
     def configure(self, content: bytes) -> None:
+        if content == self._content and self.logins.operator is None:
+            return  # very many accounts and users take long to read
         found = orjson.loads(content)
         self._found, self.leaf_content = found.get("who", {}), found.get("leaf", {})
         self._config_digest = found.get("digest", "")
@@ -150,6 +153,7 @@ class NatsServing(Nats):
             self._share(self._found.get("accounts", ()))
         elif before is not None:
             self._by_jwt.start(before.accounts)
+        self._content = content
 
     def serving(self) -> None:
         self._by_jwt.start({})

@@ -133,7 +133,7 @@ def named_locally(subject: str, to: str) -> dict[str, Any]:
     return {"to": pattern, "numbers": numbers}
 
 
-def _refuse_cycles(accounts: Sequence[Account]) -> None:
+def refuse_cycles(accounts: Sequence[Account]) -> None:
     """Raises ShareError when imports form a cycle."""
     for kind in ("stream", "service"):
         imports = Imports(kind)
@@ -191,9 +191,8 @@ class Lines:
 
 
 def all_lines(accounts: Sequence[Account], number_of: Callable[[str], int], cluster: str = "") -> Lines:
-    """Makes the lines of all accounts. Raises ShareError or TransformError."""
+    """Makes the lines of all accounts, whose imports form no cycle. Raises ShareError or TransformError."""
     by_name = {account["name"]: account for account in accounts}
-    _refuse_cycles(accounts)
     lines = Lines(number_of, cluster)
     for account in accounts:
         lines.learn(account, by_name)

@@ -82,9 +82,9 @@ static void remove_shadow(struct nats_server *server, struct nats_shadows *shado
 }
 
 static void unlink_stream(struct nats_server *server, const struct nats_stream *s) {
-    struct nats_stream **at = &server->accounts[s->importer].importing;
-    while (*at != NULL && *at != s) at = &(*at)->next_importing;
-    if (*at != NULL) *at = s->next_importing;
+    struct nats_stream *before = s->previous_importing;
+    *(before != NULL ? &before->next_importing : &server->accounts[s->importer].importing) = s->next_importing;
+    if (s->next_importing != NULL) s->next_importing->previous_importing = before;
 }
 
 void nats_shadows_free(struct nats_server *server, struct nats_shadows *shadows) {

@@ -18,6 +18,7 @@ static struct nats_shadows *shadows_for(struct nats_server *server, uint32_t acc
         s->next = shadows->streams;
         shadows->streams = s;
         s->next_importing = server->accounts[s->importer].importing;
+        if (s->next_importing != NULL) s->next_importing->previous_importing = s;
         server->accounts[s->importer].importing = s;
     }
     return shadows;
