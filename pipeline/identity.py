@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from mq_shards.pipeline.client import Address
-from mq_shards.pipeline.offsets import Offset
+from mq_shards.pipeline.offsets import GONE, Offset
 from mq_shards.pipeline.topics import Key, Stream
 
 log = logging.getLogger(__name__)
@@ -50,14 +50,29 @@ def _replaced(offset: Offset, gone: list[str], new: list[str], brokers: Mapping[
 
 
 def of_now(offset: Offset, streams: Mapping[Key, Stream], brokers: Mapping[str, Address]) -> Offset:
-    """Returns the offset with the logs that gave out its seqs, and with its brokers' addresses."""
+    """Returns the offset with the logs that gave out its seqs, and with its brokers' addresses. `streams`: all that
+    its brokers list. A topic that they do not list may be of a shard whose log is another now, and its seq of the old
+    one: it is read from its first message on when it comes."""
     logs = {
         (key.broker, stream.topic.shard): stream.topic.incarnation
         for key, stream in streams.items()
         if key in offset.seqs
     }
+    anew = {place[0] for place, log in logs.items() if offset.logs.get(place, log) != log}
+    unlisted = {key: GONE for key in offset.seqs if key.broker in anew and key not in streams}
     addresses = {broker: str(address) for broker, address in brokers.items()}
-    return replace(offset, logs=dict(offset.logs) | logs, addresses=dict(offset.addresses) | addresses)
+    return replace(
+        offset,
+        complete=dict(offset.complete) | unlisted,
+        logs=dict(offset.logs) | logs,
+        addresses=dict(offset.addresses) | addresses,
+    )
+
+
+def is_other_log(before: Offset, after: Offset, stream: Stream) -> bool:
+    """Whether the topic's seqs in these two offsets are of different logs."""
+    place = stream.key.broker, stream.topic.shard
+    return before.logs.get(place, "") != after.logs.get(place, "") and place in before.logs
 
 
 def begun_anew(offset: Offset, streams: Mapping[Key, Stream], lost: Lost) -> set[Key]:

@@ -128,6 +128,10 @@ def _moved(
                 f"--move-to: {key.topic} has no messages, its broker has forgotten it; with earliest or latest it is "
                 "read from its first message on when it comes back"
             )
+    others = {key: stream for key, stream in streams.items() if key not in meant}
+    if anew := identity.begun_anew(offset, others, lambda _: None):
+        names_too = ", ".join(sorted(key.topic for key in anew))
+        raise OptionError(f"--move-to: the logs of {names_too} have been begun anew, too: move these as well, or all")
     seqs = places("--move-to", bound, meant, brokers)
     for key, seq in seqs.items():
         topic = meant[key].topic
@@ -138,7 +142,7 @@ def _moved(
     complete |= {key: meant[key].topic.complete for key in seqs if seqs[key] < meant[key].topic.complete}
     complete |= {key: GONE for key in forgotten if _is_from_the_first(bound, key.topic)}
     moved = replace(offset, seqs=dict(offset.seqs) | seqs, complete=complete, begin=None)
-    return identity.of_now(moved, {key: streams[key] for key in meant}, {}).encode()
+    return identity.of_now(moved, streams, {}).encode()
 
 
 def _tell_missing(offset: Offset, answered: Collection[str], silent: Collection[str]) -> None:

@@ -185,6 +185,8 @@ class StreamReader(Arrives, DataSourceStreamReader):
         if stream is None:
             self._lost(f"topic {key.topic} of {key.broker} is gone with messages {start} to {end - 1}")
             return None
+        if identity.is_other_log(begin, until, stream):
+            return None  # the end is the first message of another log, and what was not read of this one is gone
         return Range.of(stream, start, end, min(end, max(start, begin.complete.get(key, start))))
 
     def commit(self, end: Json) -> None:

@@ -13,7 +13,7 @@ from mq_shards.pipeline.command import main
 from mq_shards.pipeline.lag import behind
 from mq_shards.pipeline.options import OptionError
 
-from tests.pipeline.serving import Gateway
+from tests.pipeline.serving import Gateway, Kept
 from tests.pipeline.stream_driver import Checkpoint as Played
 from tests.pipeline.stream_driver import Driver
 
@@ -101,6 +101,24 @@ def test_a_moved_query_reads_from_there(
         rows += driver.do_begun()
     latest = {"a": 8, "b": 2}
     assert sorted(rows) == [(topic, seq) for topic in "ab" for seq in range(next_seqs[topic], latest[topic])]
+
+
+def test_of_logs_that_were_begun_anew_all_topics_are_moved(
+    gateway: Gateway, played: Played, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else the query would take the other's next seq for one of the new log."""
+    write(tmp_path, played)
+    for topic in "ab":
+        gateway.topics[topic] = Kept(0, incarnation="2")
+        fill(gateway, topic, 4)
+    assert offsets(gateway, tmp_path, "--move-to", "earliest", "--topics", "a") == 1
+    assert "the logs of b have been begun anew, too" in capsys.readouterr().err
+    assert offsets(gateway, tmp_path, "--move-to", "earliest") == 0
+    played.offsets[-1] = (tmp_path / "offsets" / "0").read_text().split("\n")[3]
+    driver, rows = Driver(played, {"brokers": gateway.address}), []
+    while driver.begin():
+        rows += driver.do_begun()
+    assert sorted(rows) == [(topic, seq) for topic in "ab" for seq in range(4)]
 
 
 @pytest.mark.parametrize("to", [("--move-to", '{"a": "earliest"}'), ("--move-to", "latest")])

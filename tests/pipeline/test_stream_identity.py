@@ -145,6 +145,34 @@ def test_a_log_that_was_begun_anew_is_an_error_and_is_read_from_its_first_messag
     assert run(checkpoint, brokers=gateway.address) == []
 
 
+def test_of_a_log_that_was_begun_far_behind_nothing_before_its_first_message_is_asked_for(
+    gateway: Gateway, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in a directory that was restored from a backup in which this shard had nothing yet."""
+    checkpoint = Checkpoint()
+    fill(gateway, "a", 3)
+    run(checkpoint, brokers=gateway.address)
+    gateway.topics["a"] = Kept(0, next_seq=1 << 32, incarnation="2")
+    fill(gateway, "a", 2)
+    assert run(checkpoint, brokers=gateway.address, failOnDataLoss=False) == seqs("a", 1 << 32, (1 << 32) + 1)
+    assert "are gone" not in caplog.text
+
+
+def test_a_topic_that_comes_later_in_a_log_that_was_begun_anew_is_read_from_its_first_message_on(
+    gateway: Gateway,
+) -> None:
+    checkpoint = Checkpoint()
+    fill(gateway, "a", 3)
+    fill(gateway, "b", 3)
+    run(checkpoint, brokers=gateway.address)
+    gateway.topics = {"a": Kept(0, incarnation="2")}
+    fill(gateway, "a", 1)
+    assert run(checkpoint, brokers=gateway.address, failOnDataLoss=False) == seqs("a", 0)
+    gateway.topics["b"] = Kept(0, incarnation="2")
+    fill(gateway, "b", 5)
+    assert run(checkpoint, brokers=gateway.address) == seqs("b", 0, 1, 2, 3, 4)
+
+
 def test_a_micro_batch_that_was_begun_waits_for_its_brokers(two: tuple[Gateway, Gateway]) -> None:
     one, other = two
     checkpoint = Checkpoint()
