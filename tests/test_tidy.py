@@ -369,17 +369,6 @@ def test_functions_fit_a_screen() -> None:
 
 # --- what is not used -------------------------------------------------------------------------------------------------
 
-# What is there for something that is not yet.
-KEPT_SYMBOLS: Final = frozenset(
-    {
-        # Of the mesh and of NATS, whose Python half is to call and to read them.
-        "acceptor_mesh", "acceptor_mesh_gone", "MESH_PARTS", "subjects_looked",
-        # A limit on the memory that all connections' buffers keep.
-        "TRIM_BYTES", "blocks_trim",
-        "HEADERS_MAX_BYTES",
-    }
-)  # fmt: skip
-
 
 def without_comments(text: str) -> str:
     return re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.DOTALL)
@@ -414,7 +403,7 @@ def test_what_is_declared_is_used() -> None:
         for path, text in inside.items()
         if path.suffix == ".h"
         for name, unused in declared(text).items()
-        if used[name] <= unused and name not in KEPT_SYMBOLS
+        if used[name] <= unused
     ]
     assert not dead
 
@@ -427,7 +416,7 @@ def test_what_python_can_call_is_called() -> None:
     for path in files("**/*.py"):
         used.update(words_of(text_of(path)))
     assert len(names) > 100, "they are found"
-    assert not sorted(name for name in names - KEPT_SYMBOLS if not used[name])
+    assert not sorted(name for name in names if not used[name])
 
 
 def test_the_core_shows_others_nothing_but_the_module() -> None:

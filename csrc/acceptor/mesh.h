@@ -18,8 +18,6 @@ struct mesh_part {
     size_t bytes;
 };
 
-enum { MESH_PARTS = 8 };
-
 /* Sends a message to acceptor `other`, if it is there: `head` (conn and body_bytes are filled in here), with the
  * concatenated parts as its body. */
 void mesh_send(struct acceptor *a, uint32_t other, uint32_t protocol, struct message head,

@@ -218,7 +218,7 @@ static void answer(struct worker *w, uint32_t client, const struct message *m, u
     struct message a = request_answer_of(w, client, m, status);
     if (attached) {
         a.id = key_of(t, wish);
-        const struct producer_part *last = producers_last(&shard_of_topic(w, t)->named, a.id, w->wall_ns);
+        const struct producer_part *last = producers_last(&shard_of_topic(w, t)->named_producers, a.id, w->wall_ns);
         a.seq = last ? last->batch : NO_PLACE;
         a.epoch = (uint32_t)(t->epochs - 1);
         a.arrival = at(w, attached)->arrival;

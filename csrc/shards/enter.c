@@ -86,9 +86,9 @@ void stream_enter(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id, l
     /* If the log has lost that the topic retains, the message waits too; otherwise nobody would hold it. */
     bool awaited = !(how & ENTER_UNAWAITED) || !t->stream.retains;
     bool waits = !t->subscription_count && !queued && awaited;
-    uint32_t holds = t->subscription_count + (queued || waits);
-    if (!stream_put(&t->stream, seq, position, holds, delayed && holds)) process_die("out of memory");
-    if (!holds) shard_count_out(shard_of_topic(w, t), position);
+    uint32_t references = t->subscription_count + (queued || waits);
+    if (!stream_put(&t->stream, seq, position, references, delayed && references)) process_die("out of memory");
+    if (!references) shard_count_out(shard_of_topic(w, t), position);
     if (!delayed) t->ahead++;
     bool last = !(how & ENTER_WITH_MORE), trims = last && t->ephemeral_count && !delayed;
     if (delayed || trims) worker_walk(w, (delayed ? 64 : 1) * (uint64_t)t->subscription_count);

@@ -50,7 +50,7 @@ enum { PRODUCER_BYTES = (sizeof(struct record) + sizeof(uint32_t) + 7) / 8 * 8 }
 
 /* The bytes that the whole group takes in the log. */
 static uint64_t size_of(const struct message *m, struct many many, uint8_t attribute_bytes) {
-    uint64_t bytes = many.once ? PRODUCER_BYTES : 0;
+    uint64_t bytes = many.idempotent ? PRODUCER_BYTES : 0;
     for (uint32_t left = m->count; left > 0; left--)
         bytes += stride(attribute_bytes, next_of_many(&many).content_bytes);
     return bytes;
@@ -73,7 +73,7 @@ enum outcome group_begin(struct worker *w, uint32_t topic, const struct message 
                               .seq = t->next_seq,
                               .topic_number = t->number,
                               .wall_ns = w->wall_ns,
-                              .next = log_group_next(s->log) + (many->once ? PRODUCER_BYTES : 0)};
+                              .next = log_group_next(s->log) + (many->idempotent ? PRODUCER_BYTES : 0)};
     handover_of_group(w, topic);
     *begun = true;
     return MORE;
@@ -163,7 +163,7 @@ enum outcome group_write(struct worker *w, uint32_t topic, const struct message 
     struct group *g = &s->group;
     struct many rest = *many;
     const uint64_t until = log_large_left(s->log) > LARGE_PIECE_BYTES ? log_large_left(s->log) - LARGE_PIECE_BYTES : 0;
-    bool written = g->done || g->body_at || !many->once || write_producer(w, s, many);
+    bool written = g->done || g->body_at || !many->idempotent || write_producer(w, s, many);
     while (written && g->done < m->count && worker_spare(w) && log_large_left(s->log) > until) {
         worker_step(w);
         written = write_next(w, topic, m, &rest);
@@ -181,13 +181,13 @@ bool group_count(struct worker *w, uint32_t topic, const struct message *m, cons
     *status = STATUS_NO_SPACE;
     if (goes_to_queue(t) && worker_jobs(w) + m->count >= WORKER_MAX_JOBS) return false;
     if (shard_end_large(w, s, topic, 0) != LOG_OK) return false;
-    const uint64_t records = m->count + (many->once ? 1 : 0);
+    const uint64_t records = m->count + (many->idempotent ? 1 : 0);
     if (!log_group_end(s->log, records)) process_die("the log cannot be written");
     w->count->records_written += records;
     shard_count_in_many(s, (uint32_t)(s->group.next >> 32), m->count);
     const uint64_t last_id = m->id + (m->count - 1) * (uint64_t)w->shards;
     if (last_id > s->top_id) s->top_id = last_id;
-    if (many->once && !producers_note(&s->writers, &many->part, w->wall_ns)) process_die("out of memory");
+    if (many->idempotent && !producers_note(&s->batch_producers, &many->part, w->wall_ns)) process_die("out of memory");
     s->group.is_queued = goes_to_queue(t);
     if (s->group.is_queued) w->jobs_to_come += m->count;
     s->group.counts = true;

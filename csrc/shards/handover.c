@@ -83,8 +83,8 @@ void handover_job_done(struct worker *w, uint32_t topic, uint64_t seq, uint64_t 
     struct subscription *s = worker_subscription(w, subscription);
     if (t->handover->written || !stream_position(&t->stream, seq) || stream_kept(&t->stream, seq)) return;
     uint32_t delivery = delivery_find(w, subscription, id);
-    uint16_t holds = *stream_page_holds(stream_page(&t->stream, seq), seq);
-    if (!delivery && holds != 2) return; /* the handover has not reached that one yet */
+    uint16_t references = *stream_page_references(stream_page(&t->stream, seq), seq);
+    if (!delivery && references != 2) return; /* the handover has not reached that one yet */
     s->joined++;
     if (delivery) {
         delivery_drop(w, delivery);

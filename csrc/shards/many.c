@@ -19,7 +19,7 @@ enum { DEFAULT_PRIORITY = 1024 };
 static bool split_many(const struct message *m, struct many *out) {
     const uint8_t *at = (const uint8_t *)(m + 1);
     *out = (struct many){
-        .at = at, .end = at + m->body_bytes, .once = (m->flags & MSG_IDEMPOTENT) != 0, .pri = DEFAULT_PRIORITY};
+        .at = at, .end = at + m->body_bytes, .idempotent = (m->flags & MSG_IDEMPOTENT) != 0, .pri = DEFAULT_PRIORITY};
     if (m->flags & MSG_PRIORITY) {
         struct publish_priority said;
         if (m->body_bytes < sizeof said) return false;
@@ -27,7 +27,7 @@ static bool split_many(const struct message *m, struct many *out) {
         out->pri = said.pri;
         at = out->at += sizeof said;
     }
-    if (!out->once) return true;
+    if (!out->idempotent) return true;
     if ((size_t)(out->end - at) < sizeof out->part) return false;
     memcpy(&out->part, at, sizeof out->part);
     out->at += sizeof out->part;
@@ -57,8 +57,8 @@ static bool all_headers_whole(const struct message *m, struct many many) {
 
 /* Whether the batch was not published yet, if its producer is idempotent; if it was, `status` is the answer. */
 static bool is_next(struct worker *w, uint32_t topic, const struct many *many, uint8_t *status) {
-    if (!many->once) return true;
-    switch (producers_ask(&shard_of_topic(w, topic_at(&w->topics, topic))->writers, &many->part, w->wall_ns)) {
+    if (!many->idempotent) return true;
+    switch (producers_ask(&shard_of_topic(w, topic_at(&w->topics, topic))->batch_producers, &many->part, w->wall_ns)) {
     case PRODUCER_NEXT: return true;
     case PRODUCER_DONE: *status = STATUS_OK; return false;
     case PRODUCER_EARLY: *status = STATUS_EARLY; return false;
@@ -83,7 +83,8 @@ static bool is_due(struct worker *w, uint32_t client, uint32_t topic, const stru
 
 static void enter_many(struct worker *w, uint32_t topic, const struct message *m, struct many *many) {
     bool unheard = topic_at(&w->topics, topic)->messages == 0;
-    if (many->once) shard_log_producer(w, shard_of_topic(w, topic_at(&w->topics, topic)), &many->part, PUBLISH_MORE);
+    if (many->idempotent)
+        shard_log_producer(w, shard_of_topic(w, topic_at(&w->topics, topic)), &many->part, PUBLISH_MORE);
     struct message each = *m;
     each.pri = many->pri;
     uint64_t id = m->id;

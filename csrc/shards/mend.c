@@ -65,7 +65,7 @@ static void mend_message(struct worker *w, uint32_t topic, uint64_t seq) {
         count = 1;
         *(delayed ? &t->waiting_delayed : &t->waiting_messages) += 1;
     }
-    *stream_page_holds(stream_page(&t->stream, seq), seq) =
+    *stream_page_references(stream_page(&t->stream, seq), seq) =
         (uint16_t)(count | (delayed ? STREAM_MAX_REFERENCES + 1 : 0));
     if (!delayed && !kept) t->ahead++;
     if (!job) shard_count_in(shard_of_topic(w, t), stream_position(&t->stream, seq));

@@ -48,8 +48,8 @@ static struct log_size size_of_forgotten(const struct shard *s) {
 
 static struct log_size size_of_head(const struct worker *w, const struct shard *s) {
     struct log_size head = size_of_forgotten(s);
-    head.records += s->writers.count + s->named.count;
-    head.bytes += (s->writers.count + s->named.count) * sizeof(struct producer_attributes);
+    head.records += s->batch_producers.count + s->named_producers.count;
+    head.bytes += (s->batch_producers.count + s->named_producers.count) * sizeof(struct producer_attributes);
     for (uint32_t slot = 0; slot < kept_slots(s); slot++) {
         uint32_t topic = kept_topic(w, s, slot);
         if (!topic) continue;
@@ -66,8 +66,8 @@ static void write_head(struct worker *w, struct shard *s) {
         uint32_t topic = kept_topic(w, s, slot);
         if (topic) shard_log_topic(w, s, topic);
     }
-    shard_log_producers(w, s, &s->writers, 0);
-    shard_log_producers(w, s, &s->named, PRODUCER_NAMED);
+    shard_log_producers(w, s, &s->batch_producers, 0);
+    shard_log_producers(w, s, &s->named_producers, PRODUCER_NAMED);
 }
 
 static enum log_result begin_segment(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes,

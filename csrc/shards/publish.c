@@ -192,7 +192,7 @@ static bool is_unwanted(struct worker *w, uint32_t client, uint32_t topic, const
     struct shard *shard = shard_of_topic(w, t);
     bool is_fenced = origin->arrival < t->fenced_before;
     if (!is_fenced && !origin->is_named) return false;
-    if (!is_fenced && producers_ask(&shard->named, &origin->part, w->wall_ns) == PRODUCER_NEXT) return false;
+    if (!is_fenced && producers_ask(&shard->named_producers, &origin->part, w->wall_ns) == PRODUCER_NEXT) return false;
     large_forget(w, shard, m->id);
     if (is_fenced)
         publish_answer(w, client, topic, m, STATUS_FENCED, 0);

@@ -25,7 +25,7 @@ struct publish_record {
 struct many {
     const uint8_t *at, *end;
     struct producer_part part;
-    bool once;
+    bool idempotent;
     uint32_t pri;
 };
 

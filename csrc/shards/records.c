@@ -190,7 +190,7 @@ void shard_log_producer(struct worker *w, struct shard *s, const struct producer
     head.flags = flags;
     head.attribute_bytes = sizeof part->part;
     append(w, s, &head, &part->part, NULL, 0);
-    if (!producers_note(flags & PRODUCER_NAMED ? &s->named : &s->writers, part, w->wall_ns))
+    if (!producers_note(flags & PRODUCER_NAMED ? &s->named_producers : &s->batch_producers, part, w->wall_ns))
         process_die("out of memory");
 }
 

@@ -224,7 +224,7 @@ static void replay_producer(struct shard *s, const struct record *r) {
     if (r->attribute_bytes < sizeof a.part) return;
     memcpy(&a, record_attributes(r), r->attribute_bytes < sizeof a ? sizeof a.part : sizeof a);
     part.part = a.part;
-    if (!producers_note(r->flags & PRODUCER_NAMED ? &s->named : &s->writers, &part, a.used_wall_ns))
+    if (!producers_note(r->flags & PRODUCER_NAMED ? &s->named_producers : &s->batch_producers, &part, a.used_wall_ns))
         process_die("out of memory");
 }
 

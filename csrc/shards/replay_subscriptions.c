@@ -279,7 +279,7 @@ void replay_move(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq
     if (job) queue_moved(w, job, to);
 }
 
-static void replay_holds(struct worker *w, struct shard *s, const struct record *r) {
+static void replay_references(struct worker *w, struct shard *s, const struct record *r) {
     uint32_t topic = shard_topic(s, r->topic);
     log_position position = s->moved;
     s->moved = 0;
@@ -291,25 +291,25 @@ static void replay_holds(struct worker *w, struct shard *s, const struct record 
         return;
     }
     bool kept = is_kept(t, r);
-    uint32_t holds = (job ? 1u : 0u) + (kept ? 1u : 0u);
+    uint32_t references = (job ? 1u : 0u) + (kept ? 1u : 0u);
     bool delayed = (r->flags & REFERENCES_DELAYED) != 0, given = !delayed && !kept;
     /* It counts as passed by all subscriptions but those whose records say otherwise. */
     if (given) t->ahead++;
     for (uint32_t n = t->subscriptions; n; n = worker_subscription(w, n)->next)
         if (given) worker_subscription(w, n)->taken++;
-    const uint8_t *references = record_body(r);
+    const uint8_t *body = record_body(r);
     size_t bytes = kept ? 0 : record_body_bytes(r);
     for (size_t at = 0; at + sizeof(struct reference) <= bytes; at += sizeof(struct reference)) {
         struct reference reference;
-        memcpy(&reference, references + at, sizeof reference);
-        if (take_reference(w, s, topic, r, &reference)) holds++;
+        memcpy(&reference, body + at, sizeof reference);
+        if (take_reference(w, s, topic, r, &reference)) references++;
     }
     if (given) pass_unreferenced(w, t, r);
-    if (!holds && !t->stream.retains) return;
-    if (!stream_put(&t->stream, r->seq, position, holds, delayed)) process_die("out of memory");
+    if (!references && !t->stream.retains) return;
+    if (!stream_put(&t->stream, r->seq, position, references, delayed)) process_die("out of memory");
     if (kept) stream_keep(&t->stream, r->seq, true);
     if (kept) *(delayed ? &t->kept_delayed : &t->kept_messages) += 1;
-    if (!job && holds) shard_count_in(s, position);
+    if (!job && references) shard_count_in(s, position);
 }
 
 void replay_unreferenced(struct worker *w, struct shard *s, const struct record *next) {
@@ -324,8 +324,8 @@ void replay_unreferenced(struct worker *w, struct shard *s, const struct record 
     struct topic *t = topic_at(&w->topics, topic);
     if (!s->damaged || !topic || !t->durable || stream_position(&t->stream, moved->seq)) return;
     bool job = index_find(&w->ids, &w->jobs, moved->id) != 0;
-    uint32_t holds = t->subscription_count + (job ? 1 : 0);
-    if (!stream_put(&t->stream, moved->seq, position, holds ? holds : 1, false)) process_die("out of memory");
+    uint32_t references = t->subscription_count + (job ? 1 : 0);
+    if (!stream_put(&t->stream, moved->seq, position, references ? references : 1, false)) process_die("out of memory");
     if (!job) shard_count_in(s, position);
     if (!t->subscription_count && !job) t->waiting_messages++;
     /* mend_counts finds that nobody would get it, and gives it to all subscriptions or has the topic keep it. */
@@ -354,7 +354,7 @@ void replay_subscription_record(struct worker *w, struct shard *s, const struct 
         r->kind == RECORD_REFERENCES || r->kind == RECORD_TOPIC_GONE ? 0 : subscription_of(s, r->id);
     switch (r->kind) {
     case RECORD_SUBSCRIPTION: replay_subscription(w, s, r); return;
-    case RECORD_REFERENCES: replay_holds(w, s, r); return;
+    case RECORD_REFERENCES: replay_references(w, s, r); return;
     case RECORD_TOPIC_GONE:
         if (topic) topic_end(w, topic);
         return;

@@ -17,8 +17,8 @@ struct shard *shard_new(uint32_t number, uint32_t shards) {
         free(s);
         return NULL;
     }
-    s->writers = producers_of(SHARD_WRITERS, 0);
-    s->named = producers_of(SHARD_NAMED, NAMED_IDLE_NS);
+    s->batch_producers = producers_of(SHARD_BATCH_PRODUCERS, 0);
+    s->named_producers = producers_of(SHARD_NAMED_PRODUCERS, NAMED_IDLE_NS);
     return s;
 }
 
@@ -27,8 +27,8 @@ void shard_free(struct shard *shard) {
     map_free(&shard->numbers);
     map_free(&shard->keep);
     forgotten_free(&shard->forgotten);
-    producers_free(&shard->writers);
-    producers_free(&shard->named);
+    producers_free(&shard->batch_producers);
+    producers_free(&shard->named_producers);
     map_free(&shard->subscriptions);
     free(shard->use);
     free(shard);

@@ -67,7 +67,7 @@ struct shard {
     uint64_t floor;
     struct forgotten forgotten;
     uint64_t top_id;
-    struct producers writers, named; /* producers of batches in parts; those with a name in a topic */
+    struct producers batch_producers, named_producers; /* of batches in parts; with a name in a topic */
     struct log *log;
     struct segment_use *use; /* for segments first_use, first_use + 1, ... */
     uint32_t first_use, use_count, use_capacity;

@@ -85,8 +85,8 @@ static void retain(struct stream *s, struct stream_page *page, uint64_t seq) {
     s->live--;
 }
 
-bool stream_put(struct stream *s, uint64_t seq, uint64_t position, uint32_t holds, bool delayed) {
-    assert(position && (holds || s->retains) && holds <= STREAM_MAX_REFERENCES);
+bool stream_put(struct stream *s, uint64_t seq, uint64_t position, uint32_t references, bool delayed) {
+    assert(position && (references || s->retains) && references <= STREAM_MAX_REFERENCES);
     struct stream_page **place = stream_runs_place(&s->runs, seq / STREAM_PAGE);
     if (!place) place = stream_runs_reach(&s->runs, seq / STREAM_PAGE);
     struct stream_page *page = place ? fit(s, place, seq) : NULL;
@@ -95,11 +95,11 @@ bool stream_put(struct stream *s, uint64_t seq, uint64_t position, uint32_t hold
     assert(!*at || (*at & STREAM_RETAINED));
     if (*at) page->retained--, s->retained--;
     *at = position;
-    *stream_page_holds(page, seq) = (uint16_t)(holds | (delayed ? DELAYED : 0));
+    *stream_page_references(page, seq) = (uint16_t)(references | (delayed ? DELAYED : 0));
     if (seq >= s->end) s->end = seq + 1;
     page->live++;
     s->live++;
-    if (!holds) retain(s, page, seq);
+    if (!references) retain(s, page, seq);
     return true;
 }
 
@@ -158,9 +158,9 @@ void stream_move(struct stream *s, uint64_t seq, uint64_t position) {
 void stream_hold_by(struct stream *s, uint64_t seq, uint32_t more) {
     struct stream_page *page = stream_page(s, seq);
     assert(stream_position(s, seq));
-    uint16_t *holds = stream_page_holds(page, seq);
-    assert((*holds & STREAM_MAX_REFERENCES) + more <= STREAM_MAX_REFERENCES);
-    *holds = (uint16_t)(*holds + more);
+    uint16_t *references = stream_page_references(page, seq);
+    assert((*references & STREAM_MAX_REFERENCES) + more <= STREAM_MAX_REFERENCES);
+    *references = (uint16_t)(*references + more);
 }
 
 void stream_hold(struct stream *s, uint64_t seq) {
@@ -184,10 +184,10 @@ static void let_go_page(struct stream *s, struct stream_page *page, uint64_t num
 bool stream_release(struct stream *s, uint64_t seq) {
     struct stream_page *page = stream_page(s, seq);
     assert(stream_page_position(page, seq));
-    uint16_t *holds = stream_page_holds(page, seq);
-    assert(*holds & STREAM_MAX_REFERENCES);
-    if (--*holds & STREAM_MAX_REFERENCES) return false;
-    *holds = 0;
+    uint16_t *references = stream_page_references(page, seq);
+    assert(*references & STREAM_MAX_REFERENCES);
+    if (--*references & STREAM_MAX_REFERENCES) return false;
+    *references = 0;
     if (s->retains) {
         retain(s, page, seq);
         return true;
@@ -238,7 +238,7 @@ bool stream_take_back(struct stream *s, uint64_t seq) {
     }
     page->positions[stream_index(page, seq)] &= ~STREAM_RETAINED;
     /* Marked as delayed, so that subscriptions that have it ahead are not taken to refer to it. */
-    *stream_page_holds(page, seq) = 1 | DELAYED;
+    *stream_page_references(page, seq) = 1 | DELAYED;
     page->retained--;
     s->retained--;
     page->live++;

@@ -28,8 +28,7 @@ struct stream_page {
     uint32_t retained;    /* ... and retained; ... */
     uint64_t lowest;      /* ... at positions not below this */
     uint32_t first, room; /* it has room for the page's seqs from `first` on */
-    uint64_t
-        positions[]; /* then uint16_t holds[room]; their high bit: no cursor takes it, it was published with a delay */
+    uint64_t positions[]; /* then uint16_t references[room]; the high bit: no cursor takes it, it came with a delay */
 };
 
 struct stream {
@@ -42,9 +41,9 @@ struct stream {
 
 void stream_free(struct stream *s);
 
-/* Adds a message that is held `holds` times; 0 is allowed if the stream retains. The seq must not be held. False, with
+/* Adds a message with `references`, which may be 0 if the stream retains. The seq must not be held. False, with
  * nothing changed, when memory is short. */
-bool stream_put(struct stream *s, uint64_t seq, uint64_t position, uint32_t holds, bool delayed);
+bool stream_put(struct stream *s, uint64_t seq, uint64_t position, uint32_t references, bool delayed);
 
 static inline struct stream_page *stream_page(const struct stream *s, uint64_t seq) {
     struct stream_page **place = stream_runs_place(&s->runs, seq / STREAM_PAGE);
@@ -64,7 +63,7 @@ static inline uint64_t stream_page_position(const struct stream_page *page, uint
     return page && stream_index(page, seq) < page->room ? page->positions[stream_index(page, seq)] : 0;
 }
 /* The references of a seq that the page has room for. */
-static inline uint16_t *stream_page_holds(struct stream_page *page, uint64_t seq) {
+static inline uint16_t *stream_page_references(struct stream_page *page, uint64_t seq) {
     return (uint16_t *)(page->positions + page->room) + stream_index(page, seq);
 }
 
@@ -85,7 +84,7 @@ static inline bool stream_kept(const struct stream *s, uint64_t seq) {
 
 static inline bool stream_delayed(const struct stream *s, uint64_t seq) {
     struct stream_page *page = stream_page(s, seq);
-    return page && stream_index(page, seq) < page->room && *stream_page_holds(page, seq) > STREAM_MAX_REFERENCES;
+    return page && stream_index(page, seq) < page->room && *stream_page_references(page, seq) > STREAM_MAX_REFERENCES;
 }
 
 /* Frees at most `pages` pages of a stream, the first ones first, and calls `held` with the position of each message

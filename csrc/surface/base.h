@@ -89,7 +89,6 @@ bool subjects_remove(struct subjects *subjects, struct subject_entry *entry);
 void subjects_weigh(struct subject_entry *entry, uint32_t weight);
 uint64_t subjects_count(const struct subjects *subjects);
 uint64_t subjects_pattern_count(const struct subjects *subjects);
-uint64_t subjects_looked(const struct subjects *subjects);
 uint64_t subjects_hits(const struct subjects *subjects);
 struct subjects_kept {
     uint64_t subjects, fanout, max_fanout;

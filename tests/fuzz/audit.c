@@ -134,7 +134,7 @@ static bool holds_ahead(const struct worker *w, uint32_t subscription, uint64_t 
     if (seq < (s->gone ? s->cursor : subscription_held_from(s)) || seq >= until || stream_delayed(&t->stream, seq))
         return false;
     /* Jobs come in no order of seqs: those that have not yet are the job queue's alone, though the cursor is before them. */
-    return !is_adopted(t) || *stream_page_holds(stream_page(&t->stream, seq), seq) != 1;
+    return !is_adopted(t) || *stream_page_references(stream_page(&t->stream, seq), seq) != 1;
 }
 
 static bool audit_holder(const struct worker *w, uint32_t subscription, uint64_t seq, uint64_t id) {
@@ -154,11 +154,12 @@ static uint32_t next_gone(const struct worker *w, uint32_t topic, uint32_t after
     return 0;
 }
 
-/* Who holds one message: the job queue, its topic, subscriptions with a delivery or a cursor before it; the rest of its holds. */
+/* The references to a message of the job queue, its topic, and subscriptions with a delivery or a cursor before it are
+ * checked. Returns how many more it has. */
 static uint32_t audit_message(const struct worker *w, uint32_t topic, uint64_t seq) {
     const struct topic *t = topic_at(&w->topics, topic);
     struct stream_page *page = stream_page(&t->stream, seq);
-    uint32_t holds = *stream_page_holds(page, seq) & STREAM_MAX_REFERENCES, references = 0;
+    uint32_t counted = *stream_page_references(page, seq) & STREAM_MAX_REFERENCES, references = 0;
     bool kept = stream_kept(&t->stream, seq);
     const struct record *r = log_read(w->own[t->shard]->log, stream_position(&t->stream, seq));
     assert(!kept || (t->keeps && seq >= t->stopped_seq));
@@ -172,8 +173,8 @@ static uint32_t audit_message(const struct worker *w, uint32_t topic, uint64_t s
     for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) references += audit_holder(w, n, seq, r->id);
     for (uint32_t n = handover_leaves(t) ? next_gone(w, topic, 0) : 0; n; n = next_gone(w, topic, n))
         references += audit_holder(w, n, seq, r->id);
-    assert(holds >= references && "a message is let go while somebody needs it");
-    return holds - references;
+    assert(counted >= references && "a message is let go while somebody needs it");
+    return counted - references;
 }
 
 static void audit_stream(const struct worker *w, uint32_t topic) {
