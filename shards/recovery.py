@@ -121,7 +121,7 @@ def _why_refused(code: int, fd: int) -> str:
         version = decode_version(os.pread(fd, SEGMENT_HEADER_BYTES, 0))
         known = f"{lib.SEGMENT_OLDEST} to {lib.SEGMENT_VERSION}"
         return f"is of version {version}, and this release reads {known}: {WHAT_TO_DO}"
-    return "belongs to another log"
+    return "belongs to another log" if code == errno.EINVAL else f"cannot be used: {os.strerror(code)}"
 
 
 def _damage(place: Any) -> Message:  # noqa: ANN401

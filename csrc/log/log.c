@@ -77,13 +77,14 @@ static uint32_t header_crc(const struct segment_header *h) {
     return crc32c_extend(0, h, offsetof(struct segment_header, crc));
 }
 
-enum header { HEADER_RIGHT, HEADER_OLD, HEADER_UNKNOWN, HEADER_FOREIGN, HEADER_DAMAGED };
+enum header { HEADER_RIGHT, HEADER_OLD, HEADER_UNKNOWN, HEADER_FOREIGN, HEADER_DAMAGED, HEADER_UNREADABLE };
 
 static enum header read_header(struct log *log, struct segment *s) {
     struct segment_header h;
     ssize_t n;
     do n = pread(s->fd, &h, sizeof h, 0);
     while (n < 0 && errno == EINTR);
+    if (n < 0) return HEADER_UNREADABLE;
     if (n != (ssize_t)sizeof h || h.crc != header_crc(&h)) return HEADER_DAMAGED;
     if (h.magic != SEGMENT_MAGIC) return HEADER_FOREIGN;
     if (h.version < SEGMENT_OLDEST || h.version > SEGMENT_VERSION) return HEADER_UNKNOWN;
@@ -189,6 +190,9 @@ static bool open_recovered(struct log *log, struct segment *s, uint64_t size, ui
     enum header header = size < LOG_HEADER_BYTES ? HEADER_FOREIGN : read_header(log, s);
     if (header == HEADER_UNKNOWN) errno = EPROTO;
     if (header == HEADER_FOREIGN || header == HEADER_UNKNOWN) return false;
+    /* One that the medium may give again at the next start is left: it says when the log was begun. */
+    if (header == HEADER_UNREADABLE && errno != EIO) return false;
+    s->header_damaged = header == HEADER_UNREADABLE;
     /* If the medium fails to write the header, the segment is used as it is. */
     if (header == HEADER_DAMAGED && !mend_header(log, s) && errno != EIO) return false;
     s->is_old = header == HEADER_OLD;

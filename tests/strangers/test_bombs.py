@@ -122,6 +122,7 @@ def test_a_turn_makes_a_few_pieces_of_all_bombs_together(turns: Turns, kind: str
     inputs = turns.turn()
     fed += turns.fed
     assert inputs == BOMBS, "what was received is decoded at once, a piece of each"
+    assert 0 < fed <= BOMBS * 2 * PIECE_BYTES
     while fed < BOMBS << 20:
         inputs = turns.turn()
         fed += turns.fed
