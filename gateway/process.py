@@ -40,6 +40,7 @@ from mq_shards.ringbuf.control import STDERR, Control, Message
 from mq_shards.ringbuf.handover import Handover
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.meta import read_meta
+from mq_shards.shards.store_error import StoreError
 
 Told: TypeAlias = list[tuple[Message, list[int]]]
 
@@ -246,6 +247,10 @@ def main(control: Control, told: Told) -> None:
     engine = Engine(start["index"], start["workers"], start["shards"], board_fd, wake_fd)
     for fd in (board_fd, *files):
         os.close(fd)
-    asyncio.run(_run(control, start, engine, told))
+    try:
+        asyncio.run(_run(control, start, engine, told))
+    except StoreError as error:
+        control.send({"did": "refused", "reason": str(error)})
+        return
     engine.close()
     control.send({"did": "stopped"})

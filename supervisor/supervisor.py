@@ -17,7 +17,7 @@ log. It talks to a child only through its control socket (ringbuf/control.py); t
 
 The gateway (HTTP, and reports to other servers) is one more acceptor to a worker and to most of this module:
 the last one. It gets the same messages; its "start" also holds the addresses of all listeners and the data directory,
-and it has listeners of its own. It may say "reload", which is answered with "reloaded".
+and it has listeners of its own. It may say "refused", as a worker, and "reload", which is answered with "reloaded".
 
 A pair of rings lives as long as both its processes. When one dies, the other is told "gone"; when it is back, both get
 new rings with the next epoch. A worker gets its side before it recovers, an acceptor only after the worker's recovery.
@@ -210,9 +210,9 @@ class Supervisor:
                 case "disk":
                     self._status.disk(child, str(message["state"]), str(message.get("reason", "")))
                     self._tell_status()
-                case "refused" if child.role == "worker":
+                case "refused" if child.role != "acceptor":
                     self._refused(child, f"cannot serve: {message['reason']}")
-                    if self._stage in (Stage.RECOVERING, Stage.STARTING):
+                    if child.role == "worker" and self._stage in (Stage.RECOVERING, Stage.STARTING):
                         self._fail(self._clock())
                 case "held" | "released" if child.role == "worker" and barrier is not None:
                     barrier.heard(child, message)

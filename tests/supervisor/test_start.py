@@ -118,3 +118,16 @@ def test_a_gateway_that_nobody_came_to_answers_the_first_and_knows_the_workers_o
         with socket.create_connection(("127.0.0.1", port), timeout=60) as sock:
             sock.sendall(b"POST /pub?topic=t HTTP/1.0\r\nContent-Length: 1\r\n\r\nx")
             assert b" 200 " in sock.recv(4096)
+
+
+def test_a_gateway_whose_data_directory_is_elsewhere_says_so_in_a_line_until_it_is_back(tmp_path: Path) -> None:
+    port, data = free_port(), tmp_path / "data"
+    with running(SINGLE, data_dir=data, options=["--listen", f"nsq-http://127.0.0.1:{port}"]) as server:
+        data.rename(tmp_path / "moved")
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as sock:
+            sock.sendall(b"GET /ping HTTP/1.0\r\n\r\n")
+            why = f"mq-gateway cannot serve: {data}/meta.json cannot be read: No such file or directory"
+            wait_until(lambda: server.said().count(why) > 1, "it is tried again")
+            assert "Traceback" not in server.said()
+            (tmp_path / "moved").rename(data)
+            assert sock.recv(4096).startswith(b"HTTP/1.0 200")
