@@ -130,18 +130,13 @@ class Authentication:
 
     # --- clients that are connected ---------------------------------------------------------------------------------
 
-    def cut_forbidden(self) -> None:
-        """Closes clients that are not admitted, of too many the newest; updates the others' permissions."""
-        for conn, client in reversed(list(self._clients.items())):
-            if client.is_connecting:
-                self._judge(conn, client)  # the users by which it was judged may be gone
-            elif client.connects and (self._logins.required(conn, client) or self._logins.has_moved(client)):
-                self._look_again(conn, client)
-
-    def account_changed(self, account: str) -> None:
-        for conn, client in list(self._clients.items()):
-            if client.connects and not client.is_connecting and client.account == account:
-                self._look_again(conn, client)
+    def look_again(self, conn: int, client: Client) -> None:
+        """Closes a client that is not admitted now; updates the permissions of others. Newer ones come first, so that
+        they are closed if there are too many."""
+        if client.is_connecting:
+            self._judge(conn, client)  # the users by which it was judged may be gone
+        elif client.connects and (self._logins.required(conn, client) or self._logins.has_moved(client)):
+            self._look_again(conn, client)
 
     def _look_again(self, conn: int, client: Client) -> None:
         self._logins.again(conn, client, partial(self._known_again, conn, client, self._begin(client)))
@@ -158,10 +153,6 @@ class Authentication:
                 self._end(conn, refusal)
                 return
         self.limit(conn)  # the account's limits may have changed, too
-
-    def limit_all(self) -> None:
-        for conn in self._clients:
-            self.limit(conn)
 
     def limit(self, conn: int) -> None:
         """Sets a client's limits, general or its account's if lower, and its end; and what services are told of it."""

@@ -52,6 +52,7 @@ from mq_shards.acceptor.protocols.nats.nats import Nats
 from mq_shards.acceptor.protocols.nats.operator_mode import OperatorMode
 from mq_shards.acceptor.protocols.nats.own_client import OwnClients
 from mq_shards.acceptor.protocols.nats.questions import Questions
+from mq_shards.acceptor.protocols.nats.rounds import Rounds
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.filters.tls import VerifyingTls
@@ -94,6 +95,7 @@ class NatsServing(Nats):
             engine, self._clients, self.logins, self.admission, self._told, self._say_connected,
             has_headers=has_headers,
         )  # fmt: skip
+        self._rounds = Rounds(self._clients)
         self._by_jwt = OperatorMode(
             engine, broker, self.name, self.server_row, self._share_some, lambda: bool(self.cluster.get("others"))
         )
@@ -173,7 +175,7 @@ class NatsServing(Nats):
 
     def _shares_changed(self, names: set[str] | None) -> None:
         if self._askers.learn(self._accounts, names, self.system_account):
-            self._authentication.limit_all()
+            self._rounds.begin(self._limit)
         if self.logins.callouts is not None:
             self.logins.callouts.accounts_changed()
 
@@ -186,19 +188,24 @@ class NatsServing(Nats):
         before = self._settings
         self._set_options(settings)
         self.identity = self.identity._replace(max_payload=settings["max-payload"])
-        for conn, client in list(self._clients.items()):
-            if client.user is not None and client.user.is_called_out:
-                self._engine.call(conn, "end", reasons.CLIENT_CLOSED)  # so that the service is asked again
-            else:
-                self._authentication.limit(conn)
-        self._authentication.cut_forbidden()
+        self._rounds.begin(self._reloaded)
         for conn in orders.excess(list(self._clients), self._connections(), settings["max-connections"]):
             reasons.end(self._engine, conn, "maximum connections exceeded")
         if any(before[name] != settings[name] for name in ("max-payload", "client-advertise")):
             self._say_info_again()
 
+    def _reloaded(self, conn: int, client: Client) -> None:
+        if client.user is not None and client.user.is_called_out:
+            self._engine.call(conn, "end", reasons.CLIENT_CLOSED)  # so that the service is asked again
+        else:
+            self._authentication.limit(conn)
+        self._authentication.look_again(conn, client)
+
+    def _limit(self, conn: int, client: Client) -> None:
+        self._authentication.limit(conn)
+
     def users_changed(self) -> None:
-        self._authentication.cut_forbidden()
+        self._rounds.begin(self._authentication.look_again)
 
     def _connections(self) -> int:
         """The number of clients of all acceptors."""
@@ -257,18 +264,21 @@ class NatsServing(Nats):
                 describe(self._engine, self._number, self.server_row())
             if is_news:
                 self._by_jwt.meet_jetstream()
-                self._authentication.limit_all()
+                self._rounds.begin(self._limit)
             if any((before.get(key) or "") != (message[key] or "") for key in TOLD):
                 self._say_info_again()
             self._cluster_news.heard()
         elif account := self._by_jwt.took(what, message):
             if self.leaves is not None:
                 self.leaves.look_again()
-            self._authentication.account_changed(account)
+            known = (each for each in self._clients.items() if each[1].connects and not each[1].is_connecting)
+            self._rounds.begin(self._authentication.look_again, (each for each in known if each[1].account == account))
 
     def _say_info_again(self) -> None:
-        for conn in self._clients:
-            self._say_info(conn, {})
+        self._rounds.begin(self._say_info_to)
+
+    def _say_info_to(self, conn: int, client: Client) -> None:
+        self._say_info(conn, {})
 
     def _say_info(self, conn: int, more: Mapping[str, Any]) -> bool:
         """Sends INFO to a client that accepts it at any time. Returns whether it does."""
@@ -459,7 +469,7 @@ class NatsServing(Nats):
         return self._greetings.tls(conn), terms is not None and terms.maps
 
     def wait_ns(self) -> int:
-        waits = [self._greetings.wait_ns(), self._authentication.wait_ns()]
+        waits = [self._greetings.wait_ns(), self._authentication.wait_ns(), self._rounds.wait_ns()]
         waits += [each.wait_ns() for each in self._parts() if each is not None]
         return min((wait for wait in waits if wait != FOREVER), default=FOREVER)
 
@@ -468,6 +478,7 @@ class NatsServing(Nats):
 
     def expire(self) -> None:
         self._authentication.expire()
+        self._rounds.expire()
         self._greetings.expire()
         for each in self._parts():
             if each is not None:
