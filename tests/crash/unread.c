@@ -18,7 +18,7 @@ static int fails(int fd, off_t at) {
 
 static ssize_t read_at(int fd, void *to, size_t bytes, off_t at) {
     static ssize_t (*real)(int, void *, size_t, off_t);
-    if (!real) real = (ssize_t(*)(int, void *, size_t, off_t))dlsym(RTLD_NEXT, "pread64");
+    if (!real) real = (ssize_t (*)(int, void *, size_t, off_t))dlsym(RTLD_NEXT, "pread64");
     if (!fails(fd, at)) return real(fd, to, bytes, at);
     errno = EIO;
     return -1;
