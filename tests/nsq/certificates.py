@@ -14,6 +14,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 CLIENT_NAME = "client of the tests"
+# Python's own clients want an authority to say it, from 3.13 on.
+SIGNS_OTHERS = x509.KeyUsage(
+    digital_signature=True, key_cert_sign=True, crl_sign=True, content_commitment=False, key_encipherment=False,
+    data_encipherment=False, key_agreement=False, encipher_only=False, decipher_only=False,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,8 @@ def sign(
         usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+    else:
+        builder = builder.add_extension(SIGNS_OTHERS, critical=True)
     return builder.sign(issuer_key, hashes.SHA256())
 
 
