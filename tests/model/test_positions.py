@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from mq_shards.csrc._core import lib
 
 from tests.shards.bench import GONE, OK, Answer
+from tests.shards.positions import begin, position, publish, seek
 from tests.shards.subscriptions import Channels
-from tests.shards.test_positions import begin, position, publish, seek
 from tests.shards.test_shard_protocol import ask
 
 EXAMPLES = int(os.environ.get("EXAMPLES", "14"))

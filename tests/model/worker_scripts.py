@@ -69,11 +69,11 @@ from tests.shards.bench import (
     WATCH,
     Answer,
 )
+from tests.shards.positions import EARLIEST, LATEST
 from tests.shards.subscriptions import SUBSCRIBE
 from tests.shards.test_naming import move_names
 from tests.shards.test_open_transactions import MSG_TXN
 from tests.shards.test_packed import RUN, packed
-from tests.shards.test_positions import EARLIEST, LATEST
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from mq_shards.gateway.pulsar import superseding
 
 from tests.pulsar.wire import entry_of, message_class, metadata
 from tests.shards.bench import GONE, OK, Answer
+from tests.shards.positions import EARLIEST, begin, finish, publish
 from tests.shards.subscriptions import Channels, drop_oldest, roll
-from tests.shards.test_positions import EARLIEST, begin, finish, publish
 from tests.shards.test_shard_protocol import ask
 
 VIEW = b"__compaction"

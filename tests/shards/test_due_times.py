@@ -9,8 +9,8 @@ import pytest
 from mq_shards.csrc._core import lib
 
 from tests.shards.bench import OK, SECOND, SHARDS
+from tests.shards.positions import EARLIEST, begin, seqs
 from tests.shards.subscriptions import Channels
-from tests.shards.test_positions import EARLIEST, begin, seqs
 
 MS, US = 1_000_000, 1000
 # By how much both clocks, and the wall clock alone, move before each message.

@@ -10,8 +10,8 @@ import pytest
 from mq_shards.csrc._core import lib
 
 from tests.shards.bench import GONE, OK, RESERVE, SECOND, WATCH
+from tests.shards.positions import EARLIEST, begin, finish, position, seek, seqs
 from tests.shards.subscriptions import EPHEMERAL, Channels
-from tests.shards.test_positions import EARLIEST, begin, finish, position, seek, seqs
 
 PIECE = 5
 MESSAGES = 40

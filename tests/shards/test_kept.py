@@ -9,10 +9,10 @@ import pytest
 from mq_shards.csrc._core import lib
 
 from tests.shards.bench import DELETE, GONE, NO_SPACE, OK, PUBLISH, RESERVE, SHARDS, WATCH
+from tests.shards.positions import LATEST, seek
 from tests.shards.subscriptions import Channels, delivered, roll
 from tests.shards.test_open_transactions import COMMIT, drop_dead, end, stage
 from tests.shards.test_paused_topics import comes_to, consume_for_now, jobs, pause, put
-from tests.shards.test_positions import LATEST, seek
 from tests.shards.test_shard_protocol import ask
 
 RESTARTS = pytest.mark.parametrize("restarts", [False, True], ids=["lives", "starts anew"])

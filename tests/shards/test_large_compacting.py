@@ -10,8 +10,8 @@ import pytest
 from mq_shards.csrc._core import lib
 
 from tests.shards.bench import DELETE, OK, PEEK_ID, PUBLISH, SHARDS
+from tests.shards.positions import EARLIEST, begin
 from tests.shards.subscriptions import Channels, delivered, drop_oldest, roll
-from tests.shards.test_positions import EARLIEST, begin
 from tests.shards.turns import roomy
 
 MIB = 1 << 20

@@ -9,10 +9,10 @@ import pytest
 from mq_shards.csrc._core import lib
 
 from tests.shards.bench import DELETE, GONE, NO_SPACE, OK, RESERVE, SECOND, SHARDS, WATCH
+from tests.shards.positions import EARLIEST, begin
 from tests.shards.subscriptions import Channels
 from tests.shards.test_large import BODY, MIB, PIECES, answer_to, send
 from tests.shards.test_open_transactions import ABORT, COMMIT, MSG_TXN, TXN, open_ones
-from tests.shards.test_positions import EARLIEST, begin
 
 TURNS = 2 * PIECES
 

@@ -31,10 +31,10 @@ from tests.shards.bench import (
     WATCH,
     Answer,
 )
+from tests.shards.positions import EARLIEST, LATEST, TIME, begin, finish, position, publish, read, seek, seqs
 from tests.shards.subscriptions import Channels, roll
 from tests.shards.test_open_transactions import ABORT, COMMIT, acknowledge, end, open_ones, stage
 from tests.shards.test_packed import publish as publish_batch
-from tests.shards.test_positions import EARLIEST, LATEST, TIME, begin, finish, position, publish, read, seek, seqs
 from tests.shards.test_shard_protocol import ask
 
 PAGE = 4096

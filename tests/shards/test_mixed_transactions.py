@@ -15,11 +15,11 @@ import pytest
 from mq_shards.csrc._core import lib
 
 from tests.shards.bench import DELETE, GONE, NOT_FOUND, OK, RESERVE, SECOND, SHARDS, WATCH
+from tests.shards.positions import EARLIEST, LATEST, publish
 from tests.shards.subscriptions import SUBSCRIBE, Channels, roll
 from tests.shards.test_open_transactions import COMMIT, MSG_TXN, compact, drop_dead, open_ones
 from tests.shards.test_packed import packed
 from tests.shards.test_packed import publish as publish_batch
-from tests.shards.test_positions import EARLIEST, LATEST, publish
 
 TXNS: Final = range(1, 5)
 CONNS: Final = (1, 2, 3)

@@ -10,10 +10,10 @@ import pytest
 from mq_shards.csrc._core import lib
 
 from tests.shards.bench import GONE, OK, Answer
+from tests.shards.positions import finish, position, publish
 from tests.shards.subscriptions import Channels
 from tests.shards.test_naming import records
 from tests.shards.test_open_transactions import MSG_TXN
-from tests.shards.test_positions import finish, position, publish
 from tests.shards.test_shard_protocol import ask
 
 TOPIC = "non-persistent://public/default/t"

@@ -10,11 +10,11 @@ import pytest
 from mq_shards.csrc._core import lib
 
 from tests.shards.bench import GONE, OK, SHARDS, WATCH
+from tests.shards.positions import EARLIEST, LATEST, begin, finish, publish, seek, seqs
 from tests.shards.subscriptions import Channels, roll
 from tests.shards.test_naming import move_names
 from tests.shards.test_packed import publish as publish_batch
 from tests.shards.test_packed import runs
-from tests.shards.test_positions import EARLIEST, LATEST, begin, finish, publish, seek, seqs
 from tests.shards.test_shard_protocol import ask
 
 MSG_TXN = 8192  # csrc/ringbuf/message.h

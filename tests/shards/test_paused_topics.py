@@ -9,9 +9,9 @@ import pytest
 from mq_shards.csrc._core import lib
 
 from tests.shards.bench import DELETE, GONE, OK, PUBLISH, RESERVE, SECOND, SHARDS, WATCH
+from tests.shards.positions import EARLIEST, LATEST, begin, publish, seek, seqs
 from tests.shards.subscriptions import Channels, delivered, roll
 from tests.shards.test_open_transactions import COMMIT, drop_dead, end, stage
-from tests.shards.test_positions import EARLIEST, LATEST, begin, publish, seek, seqs
 from tests.shards.test_shard_protocol import ask
 
 

@@ -13,9 +13,9 @@ from mq_shards.csrc._core import lib
 from mq_shards.shards.dump import Record, decode_segment
 
 from tests.shards.bench import OK, PUBLISH, SHARDS, lose_segments
+from tests.shards.positions import finish, position, seek
 from tests.shards.subscriptions import Channels, roll
 from tests.shards.test_open_transactions import COMMIT, end, stage
-from tests.shards.test_positions import finish, position, seek
 from tests.shards.test_shard_protocol import ask
 from tests.shards.test_stream_memory import own_memory
 

@@ -9,8 +9,8 @@ import pytest
 from mq_shards.csrc._core import ffi, lib
 
 from tests.shards.bench import GONE, OK, PEEK_READY, PUBLISH, RESERVE, SECOND, SHARDS, USE, WATCH, Answer
+from tests.shards.positions import POSITION, Position, position
 from tests.shards.subscriptions import SUBSCRIBE, Channels
-from tests.shards.test_positions import POSITION, Position, position
 from tests.shards.turns import MANY, MOST, PIECE, deliver, put, roomy, turns, was_short
 
 bench = pytest.fixture(roomy)

@@ -8,8 +8,8 @@ import pytest
 from mq_shards.csrc._core import lib
 
 from tests.shards.bench import GONE, OK
+from tests.shards.positions import SEQ
 from tests.shards.subscriptions import Channels, delivered, drop_oldest, roll
-from tests.shards.test_positions import SEQ
 
 PIECE = 5
 MESSAGES = 60
