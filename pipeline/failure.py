@@ -18,7 +18,9 @@ _OF_A_QUERY: Final = re.compile(r"Identifier: |Current |Thread State: |Logical P
 _FRAME: Final = re.compile(r"\n\s+(?:at [\w.$/<>]+\(|\.\.\. \d+ more).*")
 _CAUSE: Final = re.compile(r"^\s*Caused by: (?:\w+\.)*([\w$]+): (.+)$", re.MULTILINE)
 # An error that the source or the sink raises for its reader; of any other the stack says where it comes from.
-_OURS: Final = re.compile(r"^mq_shards\.pipeline\.[\w.]+Error: ", re.MULTILINE)
+_OURS: Final = re.compile(
+    r"^(?:mq_shards\.pipeline\.[\w.]+Error: |ImportError: executor .* cannot read or write mqshards: )", re.MULTILINE
+)
 _CHAINED: Final = (
     "The above exception was the direct cause of the following exception:",
     "During handling of the above exception, another exception occurred:",

@@ -35,6 +35,7 @@ Traceback (most recent call last):
   File "/a/stream.py", line 80, in _look
     found = self.streams()
 """
+LACKING = "ImportError: executor e1: /p (Python 3.11) cannot read or write mqshards: No module named 'mq_shards'"
 REFUSED = "mq_shards.pipeline.client.BrokerError: broker a:1: GET /v1/topics: [Errno 111] Connection refused"
 
 
@@ -51,6 +52,11 @@ REFUSED = "mq_shards.pipeline.client.BrokerError: broker a:1: GET /v1/topics: [E
             f"{RAISED}{REFUSED}{FAILED}",
             "[STREAM_FAILED] Query [id = 1] terminated with exception: Failed:\n"
             f"ConnectionRefusedError: [Errno 111] Connection refused\n{REFUSED}",
+        ),
+        (
+            f"{RAISED}{LACKING}{FAILED}",
+            "[STREAM_FAILED] Query [id = 1] terminated with exception: Failed:\n"
+            f"ConnectionRefusedError: [Errno 111] Connection refused\n{LACKING}",
         ),
         (f"{RAISED}KeyError: 'a'", f"{RAISED}KeyError: 'a'"),
         (MESSAGE + PLAN + STACK, f"{MESSAGE}\nbecause of IOException: No space left on device"),
