@@ -84,6 +84,7 @@ class Worker:
         self._stopping = False
         self._disk_full_until = 0.0
         self._full_said_until = 0.0
+        self._no_segment = ""  # why the last one could not be made, if not for want of room
         self._failing_since: float | None = None
         self._files: dict[int, ShardFiles] = {}
         self._data_dir = start["data_dir"]
@@ -320,10 +321,12 @@ class Worker:
             if not files.refused:
                 log.error("shard %d: segment %d cannot be made: %s", shard, number, made)
             files.refused = True
-            if getattr(made, "errno", 0) in NO_SPACE_ERRORS:
+            is_full = getattr(made, "errno", 0) in NO_SPACE_ERRORS
+            self._no_segment = "" if is_full else str(made)
+            if is_full:
                 self._disk_is_full()
             return
-        files.refused = False
+        files.refused, self._no_segment = False, ""
         if not lib.worker_add_segment(self._worker, shard, made.fd, number, size, True, time.time_ns()):
             os.close(made.fd)
             raise OSError(ffi.errno, f"shard {shard}, segment {number} is refused: {os.strerror(ffi.errno)}")
@@ -335,7 +338,7 @@ class Worker:
     def _say_full(self) -> None:
         """Tells the supervisor, once for as long as publishes are refused. In memory there is no disk."""
         if self._full_said_until == 0.0 and not self._in_memory:
-            self._control.send({"did": "disk", "state": "full"})
+            self._control.send({"did": "disk", "state": "full", "reason": self._no_segment})
         self._full_said_until = time.monotonic() + FULL_SAID_S
 
     def _say_room(self) -> None:

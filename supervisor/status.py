@@ -17,7 +17,7 @@ class Status:
         self.draining = False
         self._refused: Final[dict[str, str]] = {}  # by title of a process: why its start was refused
         self._disk_failing: Final[dict[int, str]] = {}  # by index of the worker: why the disk refuses writes
-        self._disk_full: Final[set[int]] = set()  # indexes of workers that refuse publishes
+        self._disk_full: Final[dict[int, str]] = {}  # by index of a worker that refuses publishes: why
 
     def disk(self, worker: Child, state: str, reason: str) -> None:
         """What a worker says of its disk: "failing", until it is "ok" again, or "full", until there is "room"."""
@@ -26,11 +26,11 @@ class Status:
                 self._disk_failing.pop(worker.index, None)
                 log.info("%s: the disk takes writes again", worker.title)
             case "full":
-                self._disk_full.add(worker.index)
-                log.error("%s: the disk is full: publishes are refused", worker.title)
+                self._disk_full[worker.index] = why = reason or "the disk is full"
+                log.error("%s: %s: publishes are refused", worker.title, why)
             case "room":
-                self._disk_full.discard(worker.index)
-                log.info("%s: the disk was full; for a minute no publish has been refused", worker.title)
+                self._disk_full.pop(worker.index, None)
+                log.info("%s: for a minute no publish has been refused", worker.title)
             case _:
                 self._disk_failing[worker.index] = reason
                 log.error("%s: the disk refuses writes: %s", worker.title, reason)
@@ -47,7 +47,7 @@ class Status:
             self._refused.pop(child.title, None)
         if child.role == "worker":
             self._disk_failing.pop(child.index, None)
-            self._disk_full.discard(child.index)
+            self._disk_full.pop(child.index, None)
 
     def line(self, children: Iterable[Child], liveness: Liveness) -> str:
         # A gateway that has not died is one that is not needed yet, or begins.
@@ -57,5 +57,5 @@ class Status:
         parts += [f"{title} {self._refused[title]}" for title in away if title in self._refused]
         parts += [f"{title} does not answer" for title in liveness.hanging()]
         parts += [f"mq-worker-{index}: the disk refuses writes: {why}" for index, why in self._disk_failing.items()]
-        parts += [f"mq-worker-{index}: the disk is full: publishes are refused" for index in sorted(self._disk_full)]
+        parts += [f"mq-worker-{index}: {why}: publishes are refused" for index, why in self._disk_full.items()]
         return "; ".join(parts or ["serving"]) + (" (draining)" if self.draining else "")

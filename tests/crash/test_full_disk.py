@@ -132,3 +132,20 @@ def test_a_disk_that_others_filled_is_used_again_when_they_made_room(shape: Shap
         wait_until(accepted, "all shards take puts again", 20)
         for job in before:
             assert wire.ask(f"delete {job}") == b"DELETED"
+
+
+def test_a_directory_that_was_moved_away_is_not_called_a_full_disk(tmp_path: Path) -> None:
+    data, moved = tmp_path / "data", tmp_path / "moved"
+    with running(SINGLE, data_dir=data, options=OPTIONS) as server, Wire(server) as wire:
+        data.rename(moved)
+        put_until_full(wire, 3 * (64 << 20) // len(BODY))
+        why = f"mq-worker-0: {data}/shard-0000 cannot be read: No such file or directory: publishes are refused"
+        wait_until(lambda: why in server.said(), "the journal says why")
+        assert "full" not in server.said()
+        moved.rename(data)
+
+        def is_taken() -> bool:
+            wire.send(b"put 0 0 60 %d\r\n%s\r\n" % (len(BODY), BODY))
+            return wire.reply().word == b"INSERTED"
+
+        wait_until(is_taken, "puts go on")
