@@ -40,7 +40,8 @@
  *   FINISH        topic; seq: a finished message; attributes: uint32_t: how many are finished from there on, itself
  *                 included; or body: int32_t[]: the distance from seq to each finished message. FINISH_UPTO: all that
  *                 were delivered up to seq are. FINISH_PARTS: all parts of the message are, but those with bits in the
- *                 body, uint64_t[].
+ *                 body, uint64_t[]; with attributes, uint32_t: the number of the body's first word, others are as they
+ *                 were. (Of such words there are more than 16: an earlier release passes over the record.)
  *   REDELIVERY    topic; seq of a message behind the cursor; attributes: struct redelivery.
  *   EMPTY         topic; seq: the cursor: the subscription holds nothing before it any more. id 0: messages before seq
  *                 neither wait for the topic's first subscription nor are kept by the topic itself any more.

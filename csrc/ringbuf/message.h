@@ -275,7 +275,7 @@ struct parts_head {
     uint32_t words;
     uint32_t unused; /* 0 */
 };
-enum { PARTS_MAX_WORDS = 16 };
+enum { PARTS_MAX_WORDS = 256 };
 
 /* In a PUBLISH's and PUBLISH_MANY's flags, with MSG_DURABLE: the topic retains messages (docs/shard-protocol.md), and
  * messages that come before any subscription do not wait for the first one. */
@@ -314,11 +314,11 @@ struct backlog_figures {
 };
 _Static_assert(sizeof(struct backlog_figures) == 32, "read by Python too");
 
-/* What open transactions would finish of a message in one channel: all of it (`whole`), or these parts of it, as bits.
- */
+/* What open transactions would finish of a message in one channel: all of it (`whole`), or of its `parts` (0: nothing of
+ * them) those whose bits are set. */
 struct pending_figures {
     uint32_t whole, parts;
-    uint64_t bits[16];
+    uint64_t bits[PARTS_MAX_WORDS];
 };
 /* In the flags of a SEEK or UNSUBSCRIBE: see there. */
 #define MSG_DISMISS 2048u
@@ -336,7 +336,7 @@ struct publish_priority {
     uint32_t unused; /* 0 */
 };
 /* A batch of more parts than this is delivered as it is. */
-enum { PACKED_MAX_PARTS = 1024 };
+enum { PACKED_MAX_PARTS = 16384 };
 _Static_assert(PACKED_MAX_PARTS <= PARTS_MAX_WORDS * 64, "each part can be finished by itself");
 
 /* A producer with a name of its own in the topic: one producer at a time has that name. */

@@ -54,6 +54,11 @@ static void supersede(struct worker *w, uint32_t acknowledgement) {
         if (n != acknowledgement && at(w, n)->subscription == a->subscription && !at(w, n)->left) at(w, n)->over = true;
 }
 
+/* How many acknowledgements there are that have as little or as much to leave as this one. */
+static uint64_t *in_parts(struct transactions *all, const struct parts_left *left) {
+    return left->words > PARTS_FEW_WORDS ? &all->in_many_parts : &all->in_parts;
+}
+
 /* Adds an acknowledgement; transaction_take has made sure that there is room. */
 static struct acknowledgement *add(struct worker *w, uint32_t transaction, uint64_t seq, log_position position,
                                    uint32_t subscription, const struct parts_left *left, bool upto) {
@@ -80,10 +85,10 @@ static struct acknowledgement *add(struct worker *w, uint32_t transaction, uint6
     }
     if (first) supersede(w, n);
     if (!left) return a;
-    a->left = malloc(sizeof *a->left);
+    a->left = malloc(offsetof(struct parts_left, bits) + left->words * sizeof *left->bits);
     if (!a->left) process_die("out of memory");
-    *a->left = *left;
-    all->in_parts++;
+    parts_copy(a->left, left);
+    ++*in_parts(all, a->left);
     return a;
 }
 
@@ -99,7 +104,7 @@ void acknowledgement_forget(struct worker *w, uint32_t acknowledgement) {
     else
         name_first(w, a, a->same_next);
     shard_count_out(of->shard, a->position);
-    if (a->left) all->in_parts--;
+    if (a->left) --*in_parts(all, a->left);
     free(a->left);
     of->acknowledged--;
     all->items--;
@@ -115,51 +120,42 @@ static bool is_pending(const struct worker *w, uint32_t delivery) {
     return d->state == DELIVERY_DEFERRED && d->deadline_ns == DELIVERY_PENDING_NS;
 }
 
-/* The parts of a message that transactions have acknowledged. True: there are some. */
-static bool pending_parts(const struct worker *w, uint32_t delivery, uint64_t *bits) {
+/* Adds the parts that an acknowledgement would finish, as far as `words`. */
+static void add_finished(const struct parts_left *left, uint64_t *bits, uint32_t words) {
+    for (uint32_t i = 0; i < words; i++) bits[i] |= i < left->words ? ~left->bits[i] : UINT64_MAX;
+}
+
+/* The parts of a message that transactions have acknowledged, as far as `words`. True: there are some. */
+static bool pending_parts(const struct worker *w, uint32_t delivery, uint64_t *bits, uint32_t words) {
     const struct delivery *d = worker_delivery(w, delivery);
     const struct subscription *s = worker_subscription(w, d->subscription);
     bool any = false;
-    memset(bits, 0, PARTS_MAX_WORDS * sizeof *bits);
-    if (!w->transactions.in_parts) return false;
+    if (words) memset(bits, 0, words * sizeof *bits);
+    if (!w->transactions.in_parts && !w->transactions.in_many_parts) return false;
     for (uint32_t n = first_of(w, subscription_topic(w, s), d->seq); n; n = at(w, n)->same_next) {
         const struct parts_left *left = at(w, n)->subscription == s->number ? at(w, n)->left : NULL;
-        for (uint32_t i = 0; left && i < PARTS_MAX_WORDS; i++) bits[i] |= i < left->words ? ~left->bits[i] : UINT64_MAX;
+        if (left) add_finished(left, bits, words);
         any |= left != NULL;
     }
     return any;
 }
 
-/* A bitmap with all parts of a message; at least one. */
-static struct parts_left all_parts(const struct worker *w, uint32_t delivery) {
-    const struct delivery *d = worker_delivery(w, delivery);
-    const struct topic *t = topic_at(&w->topics, worker_subscription(w, d->subscription)->topic);
-    const struct record *r = message_head(w, t, d->seq);
-    const struct parts_left *now = delivery_parts(w, delivery);
-    struct headers h = {0};
-    struct parts_left all = {0};
-    if (now) return *now;
-    if (r && message_headers_bytes(r)) memcpy(&h, record_body(r), sizeof h);
-    uint32_t parts = h.parts ? h.parts : 1;
-    if (parts > PARTS_MAX_WORDS * 64) parts = PARTS_MAX_WORDS * 64;
-    all.words = (parts + 63) / 64;
-    for (uint32_t i = 0; i < parts; i++) all.bits[i / 64] |= (uint64_t)1 << i % 64;
-    return all;
+static bool are_some_pending(const struct worker *w, uint32_t delivery) {
+    return pending_parts(w, delivery, NULL, 0);
 }
 
 /* The parts of a message that are neither finished nor pending. False: none. */
 static bool free_parts(const struct worker *w, uint32_t delivery, struct parts_left *out) {
     uint64_t pending[PARTS_MAX_WORDS];
-    *out = all_parts(w, delivery);
-    if (pending_parts(w, delivery, pending))
+    delivery_all_parts(w, delivery, out);
+    if (pending_parts(w, delivery, pending, out->words))
         for (uint32_t i = 0; i < out->words; i++) out->bits[i] &= ~pending[i];
-    while (out->words && !out->bits[out->words - 1]) out->words--;
+    parts_trim(out);
     return out->words > 0;
 }
 
 bool transactions_hide(const struct worker *w, uint32_t delivery, struct parts_left *out) {
-    uint64_t pending[PARTS_MAX_WORDS];
-    return pending_parts(w, delivery, pending) && free_parts(w, delivery, out);
+    return are_some_pending(w, delivery) && free_parts(w, delivery, out);
 }
 
 /* Whether the parts to be acknowledged are neither finished nor pending, and the delivery is not split for another
@@ -167,10 +163,11 @@ bool transactions_hide(const struct worker *w, uint32_t delivery, struct parts_l
 static bool may_acknowledge(const struct worker *w, uint32_t delivery, const struct parts_left *left) {
     const struct delivery *d = worker_delivery(w, delivery);
     uint64_t pending[PARTS_MAX_WORDS], any = 0;
+    struct parts_left all;
     if (is_pending(w, delivery) || d->part || d->state == DELIVERY_SPLIT) return false;
-    bool some = pending_parts(w, delivery, pending);
-    const struct parts_left all = all_parts(w, delivery);
-    if (!left) return !some;
+    if (!left) return !are_some_pending(w, delivery);
+    delivery_all_parts(w, delivery, &all);
+    (void)pending_parts(w, delivery, pending, all.words);
     for (uint32_t i = 0; i < all.words; i++) {
         uint64_t wanted = all.bits[i] & (i < left->words ? ~left->bits[i] : UINT64_MAX);
         if (wanted & pending[i]) return false;
@@ -185,9 +182,8 @@ static void set_aside(struct worker *w, uint32_t delivery) {
 }
 
 bool transactions_keep(struct worker *w, uint32_t delivery, bool splits) {
-    uint64_t pending[PARTS_MAX_WORDS];
     struct parts_left rest;
-    bool keeps = pending_parts(w, delivery, pending) && (splits || !free_parts(w, delivery, &rest));
+    bool keeps = are_some_pending(w, delivery) && (splits || !free_parts(w, delivery, &rest));
     if (keeps) set_aside(w, delivery);
     return keeps;
 }
@@ -219,16 +215,14 @@ static uint32_t settle(struct worker *w, const struct acknowledgement *a, const 
     bool is_split = worker_delivery(w, delivery)->state == DELIVERY_SPLIT;
     if (is_split && !commit) return 0;
     if (commit && kept) {
-        const struct parts_left all = all_parts(w, delivery);
+        delivery_all_parts(w, delivery, &left);
+        if (left.words > kept->words) left.words = kept->words;
+        for (uint32_t i = 0; i < left.words; i++) left.bits[i] &= kept->bits[i];
+        parts_trim(&left);
+        if (left.words && is_split) split_leave(w, delivery, &left);
         /* Has room: the acknowledgement had reserved it. */
-        if (!delivery_parts(w, delivery)) (void)delivery_parts_set(w, delivery, &all);
-        if (delivery_parts_after(w, delivery, kept->bits, kept->words, &left)) {
-            if (is_split)
-                split_leave(w, delivery, &left);
-            else
-                (void)delivery_parts_set(w, delivery, &left);
-            return delivery;
-        }
+        if (left.words && !is_split) (void)delivery_parts_set(w, delivery, &left);
+        if (left.words) return delivery;
     }
     if (commit) {
         delivery_drop(w, delivery);
@@ -242,7 +236,7 @@ static uint32_t settle(struct worker *w, const struct acknowledgement *a, const 
 void acknowledgement_end(struct worker *w, uint32_t acknowledgement, bool commit) {
     struct acknowledgement *a = at(w, acknowledgement);
     struct parts_left *kept = a->left, rest;
-    if (kept) w->transactions.in_parts--;
+    if (kept) --*in_parts(&w->transactions, kept);
     a->left = NULL;
     uint32_t delivery = settle(w, a, kept, commit);
     free(kept);
@@ -254,14 +248,19 @@ void acknowledgement_end(struct worker *w, uint32_t acknowledgement, bool commit
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */
 
+/* The attributes and body of a PENDING. `left` NULL: it is about the whole message. */
+static uint64_t pending_bytes(const struct parts_left *left) {
+    return sizeof(uint64_t) + (left ? left->words * sizeof *left->bits : 0);
+}
+
 /* Reserves room for a PENDING, after logging the subscription's cursor. LATER, or the status to answer with. */
-static enum outcome reserve_pending(struct worker *w, uint32_t subscription, uint8_t *status) {
+static enum outcome reserve_pending(struct worker *w, uint32_t subscription, uint64_t bytes, uint8_t *status) {
     const struct subscription *s = worker_subscription(w, subscription);
     if (!subscription_write(w, subscription)) {
         *status = STATUS_NO_SPACE;
         return w->wanting ? LATER : DONE;
     }
-    return room_reserve_named(w, s->topic, 1, PENDING_BYTES, status);
+    return room_reserve_named(w, s->topic, 1, bytes, status);
 }
 
 /* Acknowledges a message behind the channel's cursor: all of it, or some parts (`left`: those that would be left).
@@ -272,8 +271,8 @@ static enum outcome acknowledge(struct worker *w, uint32_t delivery, uint64_t nu
     uint32_t subscription = d->subscription;
     const struct subscription *s = worker_subscription(w, subscription);
     *status = may_acknowledge(w, delivery, left) ? STATUS_OK : STATUS_FULL;
-    if (*status == STATUS_OK && left && !parts_fit(w)) *status = STATUS_NO_SPACE;
-    if (*status == STATUS_OK && reserve_pending(w, subscription, status) == LATER) return LATER;
+    if (*status == STATUS_OK && left && !parts_fit(w, left->words)) *status = STATUS_NO_SPACE;
+    if (*status == STATUS_OK && reserve_pending(w, subscription, pending_bytes(left), status) == LATER) return LATER;
     uint32_t transaction = *status == STATUS_OK ? transaction_take(w, s->topic, number) : 0;
     if (*status == STATUS_OK && !transaction) *status = STATUS_NO_SPACE;
     if (*status != STATUS_OK) return DONE;
@@ -287,8 +286,9 @@ static enum outcome acknowledge(struct worker *w, uint32_t delivery, uint64_t nu
 /* Leaves out parts that are already pending. False: no others would be acknowledged. */
 static bool spare_pending(const struct worker *w, uint32_t delivery, struct parts_left *left) {
     uint64_t pending[PARTS_MAX_WORDS], any = 0;
-    const struct parts_left all = all_parts(w, delivery);
-    (void)pending_parts(w, delivery, pending);
+    struct parts_left all;
+    delivery_all_parts(w, delivery, &all);
+    (void)pending_parts(w, delivery, pending, all.words);
     for (uint32_t i = 0; i < all.words; i++) {
         left->bits[i] = (i < left->words ? left->bits[i] : 0) | pending[i];
         any |= all.bits[i] & ~left->bits[i];
@@ -300,9 +300,8 @@ static bool spare_pending(const struct worker *w, uint32_t delivery, struct part
 /* Acknowledges the rest of messages that transactions have acknowledged in part. */
 static enum outcome acknowledge_rest(struct worker *w, uint32_t delivery, uint64_t number, struct parts_left *left,
                                      uint8_t *status) {
-    uint64_t pending[PARTS_MAX_WORDS];
     if (is_pending(w, delivery)) return DONE;
-    bool some = pending_parts(w, delivery, pending);
+    bool some = are_some_pending(w, delivery);
     if (some && !spare_pending(w, delivery, left)) {
         set_aside(w, delivery);
         return DONE;
@@ -314,7 +313,8 @@ static enum outcome acknowledge_rest(struct worker *w, uint32_t delivery, uint64
 static enum outcome acknowledge_list(struct worker *w, uint32_t first, uint64_t seq, uint64_t number, uint32_t *most,
                                      uint8_t *status) {
     for (uint32_t n = first, next; n && *status == STATUS_OK; n = next) {
-        struct parts_left left = {0};
+        struct parts_left left;
+        left.words = 0;
         next = worker_delivery(w, n)->following;
         if (worker_delivery(w, n)->seq >= seq) continue;
         if (!*most) return MORE;
@@ -377,7 +377,8 @@ static enum outcome acknowledge_one(struct worker *w, uint32_t consumer, const s
     const struct topic *t = subscription_topic(w, s);
     const struct record *r = message_head(w, t, m->seq);
     uint32_t delivery = r ? delivery_find(w, worker_consumer(w, consumer)->subscription, r->id) : 0;
-    struct parts_left left = {.words = m->body_bytes / (uint32_t)sizeof *left.bits};
+    struct parts_left left;
+    left.words = m->body_bytes / (uint32_t)sizeof *left.bits;
     if (!delivery) *status = STATUS_NONE;
     if (*status != STATUS_OK) return DONE;
     memcpy(left.bits, m + 1, m->body_bytes);
@@ -407,14 +408,18 @@ enum outcome transaction_acknowledge(struct worker *w, uint32_t client, uint32_t
 /* Reports the acknowledgements of any transaction, except cumulative ones. */
 static void tell_pending(const struct worker *w, const struct subscription *s, uint64_t seq,
                          struct pending_figures *out) {
-    uint32_t first = seq == NO_PLACE ? 0 : first_of(w, subscription_topic(w, s), seq);
+    const struct topic *t = subscription_topic(w, s);
+    uint32_t first = seq == NO_PLACE ? 0 : first_of(w, t, seq);
+    const struct record *r = first ? message_head(w, t, seq) : NULL;
+    struct headers h = {0};
+    if (r && message_headers_bytes(r)) memcpy(&h, record_body(r), sizeof h);
     for (uint32_t n = first; n; n = at(w, n)->same_next) {
         const struct acknowledgement *a = at(w, n);
         if (a->subscription != s->number || a->over || a->upto) continue;
         if (!a->left) out->whole = 1;
-        out->parts |= a->left != NULL;
-        for (uint32_t i = 0; a->left && i < PARTS_MAX_WORDS; i++)
-            out->bits[i] |= i < a->left->words ? ~a->left->bits[i] : UINT64_MAX;
+        if (!a->left) continue;
+        out->parts = h.parts ? h.parts : 1;
+        add_finished(a->left, out->bits, PARTS_MAX_WORDS);
     }
 }
 
@@ -445,9 +450,12 @@ void transactions_settle(struct worker *w, uint32_t topic, uint64_t seq) {
     }
 }
 
-uint32_t transactions_pending(const struct worker *w, const struct topic *t, uint64_t seq) {
+uint32_t transactions_pending(const struct worker *w, const struct topic *t, uint64_t seq, uint64_t *bytes) {
     uint32_t count = 0;
-    for (uint32_t n = first_of(w, t, seq); n; n = at(w, n)->same_next) count++;
+    for (uint32_t n = first_of(w, t, seq); n; n = at(w, n)->same_next) {
+        count++;
+        *bytes += pending_bytes(at(w, n)->left);
+    }
     return count;
 }
 
@@ -485,7 +493,8 @@ static uint32_t find(const struct worker *w, uint32_t transaction, uint32_t subs
 
 void replay_pending(struct worker *w, struct shard *s, uint32_t topic, const struct record *r, log_position position) {
     uint64_t txn;
-    struct parts_left left = {.words = (uint32_t)(record_body_bytes(r) / sizeof *left.bits)};
+    struct parts_left left;
+    left.words = (uint32_t)(record_body_bytes(r) / sizeof *left.bits);
     const struct topic *t = topic_at(&w->topics, topic);
     uint32_t subscription = shard_subscription(s, r->id);
     if (r->attribute_bytes < sizeof txn || !subscription) return;

@@ -19,9 +19,9 @@ bool transactions_keep(struct worker *w, uint32_t delivery, bool splits);
 /* A message is about to be copied to the head of the log: ends acknowledgements of it in transactions that are ending.
  * A PENDING record behind the TXN_END would belong to an open transaction when the log is read back. */
 void transactions_settle(struct worker *w, uint32_t topic, uint64_t seq);
-/* A message is copied to the head of the log: how many PENDING records, of PENDING_BYTES each, have to go with it; and
- * writes them. */
-uint32_t transactions_pending(const struct worker *w, const struct topic *t, uint64_t seq);
+/* A message is copied to the head of the log: how many PENDING records have to go with it, whose attributes and bodies
+ * are added to *bytes; and writes them. */
+uint32_t transactions_pending(const struct worker *w, const struct topic *t, uint64_t seq, uint64_t *bytes);
 void transactions_moved(struct worker *w, struct shard *s, const struct topic *t, uint64_t seq);
 void replay_pending(struct worker *w, struct shard *s, uint32_t topic, const struct record *r, log_position position);
 

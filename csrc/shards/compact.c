@@ -30,7 +30,10 @@ static void add_reference(const struct worker *w, struct references *references,
         return;
     if (!s->number) return;
     references->items[references->count++] = reference;
-    references->in_parts += delivery && delivery_parts(w, delivery);
+    const struct parts_left *left = delivery ? delivery_parts(w, delivery) : NULL;
+    if (!left) return;
+    references->in_parts++;
+    references->parts_bytes += left->words * sizeof *left->bits;
 }
 
 /* Adds references for a message that the topic keeps in a pause. An earlier release reads them as they are, since there
@@ -51,6 +54,7 @@ static void find_references(const struct worker *w, const struct topic *t, const
                             struct references *references) {
     bool delayed = stream_delayed(&t->stream, r->seq);
     references->count = references->in_parts = 0;
+    references->parts_bytes = 0;
     bool kept = stream_kept(&t->stream, r->seq);
     bool waits = !t->subscription_count && !job && stream_position(&t->stream, r->seq);
     if (kept || waits) references->items[references->count++] = (struct reference){0};
@@ -68,7 +72,8 @@ static void log_parts(struct worker *w, struct shard *s, const struct topic *t, 
         const struct subscription *of = worker_subscription(w, n);
         bool logged = delivery && of->number && seq >= of->over_until;
         const struct parts_left *left = logged ? delivery_parts(w, delivery) : NULL;
-        if (left) shard_log_finish_parts(w, s, of, seq, left);
+        const struct parts_span all = {.count = left ? left->words : 0, .is_all = true};
+        if (left) shard_log_finish_parts(w, s, of, seq, left, all);
     }
 }
 
@@ -97,13 +102,14 @@ static struct behind find_behind(struct worker *w, uint32_t topic, const struct 
     const struct topic *t = topic_at(&w->topics, topic);
     struct behind b = {0};
     references->count = references->in_parts = 0;
+    references->parts_bytes = 0;
     if (held) find_references(w, t, r, job != 0, references);
     b.in_parts = references->in_parts;
     b.jobs = job && job_at(w, job)->state == JOB_SPLIT ? queue_jobs_of(w, job) : 0;
-    b.pending = t->transactions ? transactions_pending(w, t, r->seq) : 0;
+    b.pending = t->transactions ? transactions_pending(w, t, r->seq, &b.bytes) : 0;
     b.records = 1 + b.in_parts + b.jobs + b.pending;
-    b.bytes = references->count * sizeof *references->items + b.in_parts * sizeof(struct parts_left);
-    b.bytes += b.jobs * sizeof(struct state_attributes) + b.pending * PENDING_BYTES;
+    b.bytes += references->count * sizeof *references->items + references->parts_bytes;
+    b.bytes += b.jobs * sizeof(struct state_attributes);
     return b;
 }
 

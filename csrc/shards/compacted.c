@@ -192,14 +192,15 @@ static bool supersede(struct worker *w, uint32_t delivery, const struct verdicts
     uint32_t subscription = d->subscription;
     struct subscription *s = worker_subscription(w, subscription);
     struct parts_left left;
-    uint64_t bits[PARTS_MAX_WORDS];
-    memcpy(bits, v->next + sizeof v->first, v->first.words * sizeof *bits);
+    const uint8_t *bits = v->next + sizeof v->first;
     if (v->first.words && delivery_parts_after(w, delivery, bits, v->first.words, &left)) {
         struct shard *shard = subscription_shard(w, s);
+        const struct parts_span span = parts_changed(w, delivery, &left);
         if (!subscription_write(w, subscription)) return false;
-        if (shard_reserve(w, shard, 1, sizeof left.bits, false) != LOG_OK) return false;
+        if (shard_reserve(w, shard, 1, sizeof span.first + span.count * sizeof *left.bits, false) != LOG_OK)
+            return false;
         if (!delivery_parts_set(w, delivery, &left)) return false;
-        shard_log_finish_parts(w, shard, s, d->seq, &left);
+        shard_log_finish_parts(w, shard, s, d->seq, &left, span);
         return true;
     }
     uint64_t seq = d->seq;

@@ -312,8 +312,10 @@ static enum outcome finish_parts(struct worker *w, uint32_t client, const struct
     const struct delivery *d = worker_delivery(w, delivery);
     const struct subscription *s = worker_subscription(w, d->subscription);
     uint64_t seq = d->seq;
+    const struct parts_span span = parts_changed(w, delivery, left);
     uint8_t status;
-    if (reserve_record(w, d->subscription, sizeof left->bits, &status) == LATER) return LATER;
+    if (reserve_record(w, d->subscription, sizeof span.first + span.count * sizeof *left->bits, &status) == LATER)
+        return LATER;
     if (status == STATUS_OK && d->state == DELIVERY_SPLIT)
         split_leave(w, delivery, left);
     else if (status == STATUS_OK && !delivery_parts_set(w, delivery, left))
@@ -321,7 +323,7 @@ static enum outcome finish_parts(struct worker *w, uint32_t client, const struct
     if (status != STATUS_OK)
         refuse(w, client, m, status);
     else if (s->number)
-        shard_log_finish_parts(w, w->own[subscription_topic(w, s)->shard], s, seq, left);
+        shard_log_finish_parts(w, w->own[subscription_topic(w, s)->shard], s, seq, left, span);
     return DONE;
 }
 

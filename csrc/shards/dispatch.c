@@ -30,6 +30,8 @@ enum { DISPATCH_MOST = 64, DISPATCH_HIDDEN = 512, DISPATCH_LOOKED = 4 /* of a pi
 
 /* The most messages of one read, see take_permits. */
 enum { READ_MOST = 100 };
+/* No further batch is split while so many parts wait to be delivered. */
+enum { SPLIT_AHEAD = 1024 };
 
 enum dispatched { NOTHING, ONE, HIDDEN, STUCK, LOOKING /* at a large message, on in the next turn */ };
 
@@ -39,7 +41,7 @@ enum dispatched { NOTHING, ONE, HIDDEN, STUCK, LOOKING /* at a large message, on
 static void send_in_parts(struct channel *channel, struct message *m, const struct parts_left *left,
                           const uint8_t *body) {
     const struct parts_head head = {.words = left->words};
-    uint8_t before[sizeof head + sizeof left->bits];
+    uint8_t before[sizeof head + sizeof left->bits]; /* filled as far as there are words */
     const size_t before_bytes = sizeof head + left->words * sizeof *left->bits, body_bytes = m->body_bytes;
     memcpy(before, &head, sizeof head);
     memcpy(before + sizeof head, left->bits, before_bytes - sizeof head);
@@ -114,10 +116,10 @@ static void deliver_packed(struct worker *w, uint32_t delivery, const struct rec
 }
 
 /* A bitmap of one part, for a consumer that knows batches. */
-static struct parts_left only_part(const struct delivery *d) {
-    struct parts_left only = {.words = (d->part - 1u) / 64 + 1};
-    only.bits[only.words - 1] = (uint64_t)1 << (d->part - 1u) % 64;
-    return only;
+static void only_part(const struct delivery *d, struct parts_left *only) {
+    only->words = (d->part - 1u) / 64 + 1;
+    memset(only->bits, 0, only->words * sizeof *only->bits);
+    only->bits[only->words - 1] = (uint64_t)1 << (d->part - 1u) % 64;
 }
 
 static void deliver(struct worker *w, uint32_t delivery, const struct record *r, uint32_t consumer) {
@@ -138,7 +140,8 @@ static void deliver(struct worker *w, uint32_t delivery, const struct record *r,
                         .body_bytes = (uint32_t)body_bytes,
                         .time_ns = r->time_ns,
                         .seq = r->seq};
-    struct parts_left part = d->part ? only_part(d) : (struct parts_left){0};
+    struct parts_left part;
+    if (d->part) only_part(d, &part);
     bool hides = topic_at(&w->topics, worker_subscription(w, d->subscription)->topic)->transactions && !d->part &&
                  transactions_hide(w, delivery, &part);
     bool in_parts = (d->in_parts || d->part || hides) && c->wants_headers;
@@ -297,9 +300,9 @@ static enum dispatched hold_back(struct worker *w, uint32_t subscription, uint64
 /* A message outside the consumer's sample counts as finished. */
 static bool finish_sampled(struct worker *w, uint32_t subscription, uint32_t delivery) {
     const struct delivery *d = worker_delivery(w, delivery);
-    struct parts_left left = {0};
+    struct parts_left left;
     if (d->part) split_without(w, delivery, &left);
-    return left.words > 0 || subscription_finished(w, subscription, d->seq);
+    return (d->part && left.words > 0) || subscription_finished(w, subscription, d->seq);
 }
 
 /* Skips a message that cannot be read any more. `delivery` 0: it has none yet. */
@@ -389,8 +392,7 @@ static enum dispatched dispatch_front(struct worker *w, uint32_t subscription, u
     if (!consumer) return hold_back(w, subscription, seq, r);
     uint32_t packed = packed_for(w, r, consumer);
     if (packed > 1 && !split_fits(w, packed)) return STUCK;
-    /* No further batch is split while many parts wait to be delivered. */
-    if (packed > 1 && s->again >= PACKED_MAX_PARTS) return dispatch_again(w, subscription, s->again_first, consumer);
+    if (packed > 1 && s->again >= SPLIT_AHEAD) return dispatch_again(w, subscription, s->again_first, consumer);
     uint32_t delivery = delivery_make(w, subscription, seq, r->id);
     if (!delivery) return STUCK;
     subscription_pass(w, subscription);

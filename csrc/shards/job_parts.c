@@ -47,22 +47,27 @@ uint32_t queue_job_of(const struct worker *w, uint32_t job, uint32_t place) {
     return part && job_at(w, part)->part && job_at(w, part)->position == j->position ? part : 0;
 }
 
+static bool is_whole_of(const struct worker *w, uint32_t whole, const struct job *part) {
+    const struct job *j = job_at(w, whole);
+    return whole && j->state == JOB_SPLIT && j->position == part->position;
+}
+
 /* Finds the batch without its record: its id is one of those before a part's. */
 __attribute__((cold)) static uint32_t look_for_whole(const struct worker *w, const struct job *part) {
     for (uint32_t i = 0; i < PACKED_MAX_PARTS; i++) {
         uint32_t whole = index_find(&w->ids, &w->jobs, part->id - (uint64_t)(i + 1) * w->shards);
-        const struct job *j = job_at(w, whole);
-        if (whole && j->state == JOB_SPLIT && j->position == part->position) return whole;
+        if (is_whole_of(w, whole, part)) return whole;
     }
     return 0;
 }
 
-uint32_t queue_whole_of(const struct worker *w, uint32_t part) {
+uint32_t queue_whole_of(struct worker *w, uint32_t part) {
     const struct job *j = job_at(w, part);
+    if (is_whole_of(w, w->last_whole, j)) return w->last_whole; /* as a rule that of the part before */
     const struct record *r = job_head(w, j);
     uint32_t whole = r ? index_find(&w->ids, &w->jobs, r->id) : look_for_whole(w, j);
     assert(j->part && whole && job_at(w, whole)->state == JOB_SPLIT);
-    return whole;
+    return w->last_whole = whole;
 }
 
 void queue_moved(struct worker *w, uint32_t job, log_position position) {

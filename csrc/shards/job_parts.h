@@ -12,7 +12,7 @@ uint32_t queue_jobs_of(const struct worker *w, uint32_t job);
 /* ... and each of these jobs; 0: it is done. A message that is no batch is its own only job. */
 uint32_t queue_job_of(const struct worker *w, uint32_t job, uint32_t place);
 /* The batch that a part belongs to. */
-uint32_t queue_whole_of(const struct worker *w, uint32_t part);
+uint32_t queue_whole_of(struct worker *w, uint32_t part);
 /* A message, and with it its jobs, has moved to another place in the log. */
 void queue_moved(struct worker *w, uint32_t job, log_position position);
 /* Frees a part. True if it was the last; the batch then is an ordinary job in no state. */

@@ -301,10 +301,11 @@ void shard_log_finish_upto(struct worker *w, struct shard *s, const struct subsc
 }
 
 void shard_log_finish_parts(struct worker *w, struct shard *s, const struct subscription *of, uint64_t seq,
-                            const struct parts_left *left) {
+                            const struct parts_left *left, struct parts_span span) {
     struct record head = head_of_subscription(w, RECORD_FINISH, of, seq);
     head.flags = FINISH_PARTS;
-    append(w, s, &head, NULL, left->bits, left->words * sizeof *left->bits);
+    head.attribute_bytes = span.is_all ? 0 : sizeof span.first;
+    append(w, s, &head, &span.first, left->bits + span.first, span.count * sizeof *left->bits);
 }
 
 struct redelivery shard_redelivery_of(const struct worker *w, const struct delivery *d) {

@@ -42,7 +42,7 @@ void shard_log_finish(struct worker *w, struct shard *s, struct subscription *of
 /* Says that all that were delivered up to a seq are finished. */
 void shard_log_finish_upto(struct worker *w, struct shard *s, const struct subscription *of, uint64_t seq);
 void shard_log_finish_parts(struct worker *w, struct shard *s, const struct subscription *of, uint64_t seq,
-                            const struct parts_left *left);
+                            const struct parts_left *left, struct parts_span span);
 uint64_t shard_finish_bytes(const struct subscription *of);
 void shard_log_redelivery(struct worker *w, struct shard *s, const struct subscription *of, const struct delivery *d);
 struct redelivery shard_redelivery_of(const struct worker *w, const struct delivery *d);

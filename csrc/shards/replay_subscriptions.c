@@ -140,9 +140,11 @@ static void replay_parts(struct worker *w, const struct shard *s, uint32_t subsc
     uint32_t delivery = delivery_of_seq(w, s, subscription, r->seq);
     size_t words = record_body_bytes(r) / sizeof *left.bits;
     if (!delivery || words > PARTS_MAX_WORDS) return;
+    struct parts_span span = {.count = (uint32_t)words, .is_all = r->attribute_bytes < sizeof span.first};
+    if (!span.is_all) memcpy(&span.first, record_attributes(r), sizeof span.first);
+    if (span.first > PARTS_MAX_WORDS - words) return;
     /* If there is no room for its parts, the whole message is delivered again. */
-    if (delivery_parts_after(w, delivery, record_body(r), (uint32_t)words, &left))
-        (void)delivery_parts_set(w, delivery, &left);
+    if (delivery_parts_without(w, delivery, span, record_body(r), &left)) (void)delivery_parts_set(w, delivery, &left);
 }
 
 static void replay_finish(struct worker *w, const struct shard *s, uint32_t subscription, const struct record *r) {

@@ -25,7 +25,7 @@ uint32_t split_of(const struct worker *w, uint32_t delivery) {
 }
 
 bool split_fits(const struct worker *w, uint32_t parts) {
-    return deliveries_fit(w, parts) && parts_fit(w);
+    return deliveries_fit(w, parts) && parts_fit(w, (parts + 63) / 64);
 }
 
 static void make_part(struct worker *w, uint32_t split, uint32_t number) {
@@ -41,13 +41,11 @@ static void make_part(struct worker *w, uint32_t split, uint32_t number) {
 
 bool delivery_split(struct worker *w, uint32_t delivery, uint32_t parts) {
     struct delivery *d = worker_delivery(w, delivery);
-    uint64_t all[PARTS_MAX_WORDS] = {0};
-    uint32_t words = (parts + 63) / 64;
-    struct parts_left left;
+    struct parts_left all, left;
     assert(!d->state && parts > 1 && parts <= PACKED_MAX_PARTS);
     if (!split_fits(w, parts)) return false;
-    for (uint32_t i = 0; i < parts; i++) all[i / 64] |= (uint64_t)1 << i % 64;
-    if (!delivery_parts_after(w, delivery, all, words, &left)) return false; /* none of these parts is left */
+    parts_first(&all, parts);
+    if (!delivery_parts_after(w, delivery, all.bits, all.words, &left)) return false; /* none of these parts is left */
     if (!delivery_parts_set(w, delivery, &left)) process_die("out of memory");
     d->state = DELIVERY_SPLIT;
     for (uint32_t i = 0; i < left.words; i++)
@@ -58,9 +56,9 @@ bool delivery_split(struct worker *w, uint32_t delivery, uint32_t parts) {
 
 void split_without(const struct worker *w, uint32_t delivery, struct parts_left *left) {
     uint32_t place = worker_delivery(w, delivery)->part - 1u;
-    *left = *delivery_parts(w, split_of(w, delivery));
+    parts_copy(left, delivery_parts(w, split_of(w, delivery)));
     left->bits[place / 64] &= ~((uint64_t)1 << place % 64);
-    while (left->words && !left->bits[left->words - 1]) left->words--;
+    parts_trim(left);
 }
 
 static void forget(struct worker *w, uint32_t delivery) {
@@ -90,9 +88,9 @@ static uint32_t part_at(const struct worker *w, uint32_t split, uint32_t word, u
 }
 
 void split_again(struct worker *w, uint32_t split, uint32_t consumer) {
-    const struct parts_left left = *delivery_parts(w, split);
-    for (uint32_t i = 0; i < left.words; i++) {
-        for (uint64_t rest = left.bits[i]; rest; rest &= rest - 1) {
+    const struct parts_left *left = delivery_parts(w, split);
+    for (uint32_t i = 0; i < left->words; i++) {
+        for (uint64_t rest = left->bits[i]; rest; rest &= rest - 1) {
             uint32_t part = part_at(w, split, i, rest);
             if (worker_delivery(w, part)->consumer != consumer) continue;
             delivery_take(w, part);
@@ -102,17 +100,17 @@ void split_again(struct worker *w, uint32_t split, uint32_t consumer) {
 }
 
 void split_leave(struct worker *w, uint32_t split, const struct parts_left *left) {
-    const struct parts_left now = *delivery_parts(w, split);
-    for (uint32_t i = 0; i < now.words; i++)
-        for (uint64_t over = now.bits[i] & ~left->bits[i]; over; over &= over - 1)
+    const struct parts_left *now = delivery_parts(w, split);
+    for (uint32_t i = 0; i < now->words; i++)
+        for (uint64_t over = now->bits[i] & ~(i < left->words ? left->bits[i] : 0); over; over &= over - 1)
             forget(w, part_at(w, split, i, over));
     (void)delivery_parts_set(w, split, left); /* its parts have a place */
 }
 
 void split_over(struct worker *w, uint32_t split) {
-    const struct parts_left left = *delivery_parts(w, split);
-    for (uint32_t i = 0; i < left.words; i++)
-        for (uint64_t rest = left.bits[i]; rest; rest &= rest - 1) forget(w, part_at(w, split, i, rest));
+    const struct parts_left *left = delivery_parts(w, split);
+    for (uint32_t i = 0; i < left->words; i++)
+        for (uint64_t rest = left->bits[i]; rest; rest &= rest - 1) forget(w, part_at(w, split, i, rest));
     worker_delivery(w, split)->state = 0;
     delivery_forget(w, split);
 }

@@ -12,6 +12,7 @@
 #include "shards/handover_state.h"
 #include "shards/lost.h"
 #include "shards/owners.h"
+#include "shards/parts.h"
 #include "shards/shard.h"
 #include "shards/split.h"
 #include "shards/stream.h"
@@ -19,12 +20,11 @@
 
 bool subscriptions_open(struct subscriptions *all, uint32_t limit, uint32_t consumer_limit, uint32_t delivery_limit,
                         uint32_t shards, uint64_t seed) {
-    *all = (struct subscriptions){.random = seed | 1, .parts_limit = WORKER_MAX_IN_PARTS};
+    *all = (struct subscriptions){.random = seed | 1};
     return arena_open(&all->arena, sizeof(struct subscription), limit) &&
            arena_open(&all->consumers, sizeof(struct consumer), consumer_limit) &&
            arena_open(&all->deliveries, sizeof(struct delivery), delivery_limit) &&
-           arena_open(&all->slots, sizeof(struct slot_use), WORKER_MAX_SLOTS) &&
-           arena_open(&all->parts, sizeof(struct parts_left), WORKER_MAX_IN_PARTS + 1) &&
+           arena_open(&all->slots, sizeof(struct slot_use), WORKER_MAX_SLOTS) && parts_open(all) &&
            index_open(&all->index, delivery_limit, shards);
 }
 

@@ -211,11 +211,20 @@ struct delivery {
 _Static_assert(sizeof(struct delivery) == 64, "a cache line");
 _Static_assert(offsetof(struct delivery, key) == offsetof(struct indexed, key), "the index finds it by its key");
 
-/* Which parts of a batch are left when some are finished. */
+/* Which parts of a batch are left when some are finished. Words behind the last one that has a bit are neither set nor
+ * read. What is kept of most batches ends behind PARTS_FEW_WORDS of them. */
 struct parts_left {
     uint32_t arena_link;
     uint32_t words;
     uint64_t bits[PARTS_MAX_WORDS];
+};
+enum { PARTS_FEW_WORDS = 16 };
+
+/* Words of a bitmap of parts, as the log has them: `count` from number `first` on. Others are as they were; is_all: they
+ * are 0. */
+struct parts_span {
+    uint32_t first, count;
+    bool is_all;
 };
 
 /* A key's slot of which a consumer has messages in flight. */
@@ -226,10 +235,11 @@ struct slot_use {
 };
 
 struct subscriptions {
-    struct arena arena, consumers, deliveries, parts, slots;
-    struct map slot_uses; /* by subscription and slot */
-    struct map parts_of;  /* by delivery */
-    struct map numbers;   /* of consumers: by client and number */
+    struct arena arena, consumers, deliveries, slots;
+    struct arena parts, many_parts; /* of batches with few parts, and with many */
+    struct map slot_uses;           /* by subscription and slot */
+    struct map parts_of;            /* by delivery */
+    struct map numbers;             /* of consumers: by client and number */
     struct index index;
     struct heap flights;   /* consumers, by a time not later than the first deadline of their deliveries */
     struct heap deadlines; /* deliveries that are deferred, or in flight for less than their consumer's timeout */
@@ -238,7 +248,7 @@ struct subscriptions {
     uint32_t over_first;  /* list of subscriptions with over_until */
     struct owner *owners; /* KEY_SLOTS of them; see owners.c. NULL: no subscription needed it yet */
     uint64_t owner_rounds;
-    uint32_t parts_limit; /* WORKER_MAX_IN_PARTS, or less in tests */
+    uint32_t parts_limit; /* WORKER_MAX_IN_PARTS, or less in tests; of those with many parts so much less */
     uint64_t random;
 };
 

@@ -126,7 +126,7 @@ static int by_number(const void *a, const void *b) {
 }
 
 /* Replaces the jobs of a batch by the batch, once. */
-static void put_together(const struct worker *w, struct numbers *all) {
+static void put_together(struct worker *w, struct numbers *all) {
     size_t kept = 0, parts = 0;
     for (size_t i = 0; i < all->count; i++) {
         if (!job_at(w, all->items[i])->part) continue;
@@ -141,7 +141,7 @@ static void put_together(const struct worker *w, struct numbers *all) {
 }
 
 /* The topic's jobs in any state; a batch counts as one. */
-static struct numbers jobs_of(const struct worker *w, uint32_t topic) {
+static struct numbers jobs_of(struct worker *w, uint32_t topic) {
     const struct topic *t = topic_at(&w->topics, topic);
     struct numbers all = {0};
     if (w->replaying) { /* on recovery they are in no queues yet */

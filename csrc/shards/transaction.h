@@ -29,9 +29,6 @@ enum { WORKER_MAX_TRANSACTIONS = 1 << 16, WORKER_MAX_IN_TRANSACTIONS = 1 << 22 }
 #define DELIVERY_PENDING_NS UINT64_MAX
 /* The latest time to which a message can be deferred, below that of one waiting for a transaction. */
 #define DELIVERY_LATEST_NS (DELIVERY_PENDING_NS - 1)
-/* The longest attributes and body of a PENDING. */
-#define PENDING_BYTES (17 * sizeof(uint64_t))
-
 struct staged_message {
     uint64_t seq;
     log_position position; /* of its STAGED record */
@@ -47,7 +44,8 @@ struct acknowledgement {
     bool over;                         /* void: its channel was moved back, and the message acknowledged again since */
     uint64_t seq;
     log_position position;   /* of its PENDING record */
-    struct parts_left *left; /* if only parts of the message are acknowledged: those that would be left; else NULL */
+    struct parts_left *left; /* if only parts of the message are acknowledged: those that would be left, with no room
+                                for more; else NULL */
 };
 
 enum transaction_state { TRANSACTION_OPEN = 0, TRANSACTION_COMMITTING, TRANSACTION_ABORTING };
@@ -70,7 +68,7 @@ struct transactions {
     struct map by_number;  /* by era and number */
     struct map by_message; /* by era and seq: the first acknowledgement of that message */
     uint64_t items;
-    uint64_t in_parts; /* acknowledgements that have `left` */
+    uint64_t in_parts, in_many_parts; /* acknowledgements that have `left`, of few words and of many */
     /* A topic's transactions share an era while there are any. It tells them from those of a deleted topic, not freed
      * yet, whose number another topic may have by now. */
     uint64_t eras;

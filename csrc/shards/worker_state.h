@@ -49,7 +49,7 @@ enum {
     WORKER_TURN_STEPS =
         4096, /* messages or topics that one request, or what is due, touches in one turn; the rest in the next */
     WORKER_MAX_SLOTS = 1 << 22,    /* key slots with messages in flight */
-    WORKER_MAX_IN_PARTS = 1 << 20, /* deliveries some of whose parts are finished */
+    WORKER_MAX_IN_PARTS = 1 << 20, /* deliveries some of whose parts are finished; of those with many parts, fewer */
     WORKER_MAX_ATTACHED = 1 << 22, /* producers */
     WORKER_TURN_WALK = 1 << 18, /* items of lists that requests walk in one turn; further requests wait for the next; */
     WORKER_LONG_WALK = 1 << 12, /* ... a client whose request walked this many goes on in the next */
@@ -117,7 +117,8 @@ struct looked_at {
 struct references {
     struct reference items[TOPIC_MAX_SUBSCRIPTIONS + 1];
     size_t count;
-    uint32_t in_parts; /* subscriptions that have finished some of its parts */
+    uint32_t in_parts;    /* subscriptions that have finished some of its parts, ... */
+    uint64_t parts_bytes; /* ... and what they say of these in the log */
 };
 
 struct worker {
@@ -131,6 +132,7 @@ struct worker {
     struct arena jobs, reservations;
     uint64_t jobs_to_come; /* of groups (group.c) that are in the log and not queued yet */
     struct index ids;
+    uint32_t last_whole; /* the batch of the part that was asked about last (job_parts.c) */
     struct topics topics;
     struct clients clients;
     struct subscriptions subscriptions;

@@ -148,7 +148,7 @@ struct backlog_figures {
 };
 struct pending_figures {
     uint32_t whole, parts;
-    uint64_t bits[16];
+    uint64_t bits[...];
 };
 struct scanned {
     uint64_t seq;
@@ -172,6 +172,7 @@ struct topic_stats {
         pause_left_ns;
 };
 
+#define PARTS_MAX_WORDS       ...
 #define MSG_GONE              ...
 #define MSG_CREDIT            ...
 #define MSG_FINISH            ...

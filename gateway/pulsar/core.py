@@ -83,7 +83,8 @@ class Pending:
 
     upto: int | None  # a cumulative ack of one transaction: up to this seq
     whole: bool  # of the message asked for: all of it
-    parts: tuple[int, ...]  # or those parts of its batch whose bits are set, 64 in a word
+    parts: int  # or of its batch of so many messages some; 0: none
+    bits: tuple[int, ...] = ()  # those whose bits are set, 64 in a word
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +236,7 @@ class Core:
         _check(answer)
         pending = ffi.from_buffer("struct pending_figures *", answer.body)
         upto = None if answer.seq == lib.NO_PLACE else answer.seq
-        return Pending(upto, bool(pending.whole), tuple(pending.bits) if pending.parts else ())
+        return Pending(upto, bool(pending.whole), pending.parts, tuple(pending.bits) if pending.parts else ())
 
     # --- questions --------------------------------------------------------------------------------------------------
 

@@ -179,10 +179,9 @@ def _state(found: Pending, index: int | None) -> str:
     pending = found.whole or bool(found.parts)
     if index is None or not pending:
         return "PendingAck" if pending else "NotInPendingAck"
-    word, bit = divmod(index, 64)
-    if word >= len(found.parts):
+    if index >= min(found.parts, 64 * len(found.bits)):
         return "InvalidPosition"
-    return "PendingAck" if found.parts[word] >> bit & 1 else "NotInPendingAck"
+    return "PendingAck" if found.bits[index // 64] >> index % 64 & 1 else "NotInPendingAck"
 
 
 def _shown(transaction: Transaction, starts: Starts) -> dict[str, Any]:

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from mq_shards.csrc._core import ffi
+from mq_shards.csrc._core import ffi, lib
 from mq_shards.gateway.pulsar import metadata as metadata_module
 from mq_shards.gateway.pulsar.metadata import PULSAR_TAG, Metadata
 
-MAX_PARTS: Final = 1024  # PARTS_MAX_WORDS words of bits, csrc/ringbuf/message.h
+MAX_PARTS: Final = 64 * lib.PARTS_MAX_WORDS
 MAX_SAID: Final = 1000  # messages in one request: the worker has to find each of them
 WORD: Final = (1 << 64) - 1
 _SCANNED_BYTES: Final = ffi.sizeof("struct scanned")

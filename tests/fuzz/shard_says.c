@@ -177,9 +177,9 @@ static size_t spoilt(size_t bytes) {
 }
 
 void say_publish(uint32_t acceptor, struct connection *c) {
-    static const uint16_t some_parts[] = {0, 0, 0, 1, 2, 3, 70, PACKED_MAX_PARTS, PACKED_MAX_PARTS + 1};
+    static const uint16_t some_parts[] = {0, 0, 0, 1, 2, 3, 70, 1100, PACKED_MAX_PARTS, PACKED_MAX_PARTS + 1};
     uint32_t topic = pick(TOPICS), bytes = some_size(), worker = shard_of(topic) % WORKERS;
-    uint16_t parts = some_parts[pick(9)];
+    uint16_t parts = some_parts[pick(10)];
     struct message m = {.kind = MSG_PUBLISH,
                         .flags = (pick(4) ? MSG_DURABLE : 0) | (pick(2) ? MSG_JOINED : 0),
                         .topic = topic + 1,
@@ -372,7 +372,7 @@ static void consume(uint32_t acceptor, struct connection *c, uint8_t kind) {
     size_t bytes = 0;
     if (m.kind == MSG_FINISH && !pick(4)) {
         m.flags |= MSG_PARTS;
-        bytes = pick(8) ? sizeof(uint64_t) * (1 + pick(2)) : pick(160);
+        bytes = pick(8) ? sizeof(uint64_t) * (1 + pick(pick(4) ? 2 : PARTS_MAX_WORDS + 1)) : pick(160);
         for (size_t i = 0; i < bytes; i++) scratch[i] = byte() & byte();
     }
     if (m.kind == MSG_FINISH && !pick(12)) {

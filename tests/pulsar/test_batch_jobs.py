@@ -11,6 +11,7 @@ from pathlib import Path
 
 import greenstalk
 import pytest
+from mq_shards.csrc._core import lib
 
 from tests import servers
 from tests.nsq import wire as nsq
@@ -18,6 +19,8 @@ from tests.pulsar.servers import PulsarServer, running
 from tests.pulsar.test_batches import COMPRESSIONS, send_batch
 from tests.pulsar.wire import Wire, batch_of, entry_of, metadata, payload_of, send_frame
 from tests.servers import wait_until
+
+MOST = 64 * lib.PARTS_MAX_WORDS
 
 
 @pytest.fixture
@@ -122,13 +125,22 @@ def test_a_large_batch_and_one_that_is_delayed_and_a_tube_that_is_paused(
     wire: Wire, topic: str, tube: greenstalk.Client
 ) -> None:
     wire.producer(topic)
-    payloads = [b"%d" % i for i in range(1024)]
+    payloads = [b"%d" % i for i in range(MOST)]
     send_batch(wire, *payloads)
-    assert [job.body for job in take_all(tube)] == payloads
+    assert tube.stats_tube(topic)["current-jobs-ready"] == MOST
+    some = [tube.reserve(timeout=5) for _ in range(50)]
+    assert [job.body for job in some] == payloads[:50]
+    last = tube.peek(some[0].id + (some[1].id - some[0].id) * (MOST - 1))
+    assert last.body == payloads[-1]
+    for job in some:
+        tube.release(job, priority=1 << 31)
+    for job in (tube.reserve(timeout=5) for _ in range(MOST - 50)):
+        tube.delete(job)
+    assert [job.body for job in take_all(tube)] == payloads[:50]
     send_batch(wire, b"later", b"too", sequence=1, deliver_at_time=1 << 42)
     assert tube.stats_tube(topic)["current-jobs-delayed"] == 2
-    send_batch(wire, *[b"x"] * 1025, sequence=2)  # more than are taken apart
-    assert tube.reserve(timeout=5).body == batch_of(*[b"x"] * 1025)
+    send_batch(wire, *[b"x"] * (MOST + 1), sequence=2)  # more than are taken apart
+    assert tube.reserve(timeout=5).body == batch_of(*[b"x"] * (MOST + 1))
 
 
 def test_channels_and_jobs_of_one_batch_end_by_themselves(

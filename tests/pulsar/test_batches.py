@@ -10,11 +10,13 @@ from pathlib import Path
 import cramjam
 import pytest
 from mq_shards.csrc import decompression
+from mq_shards.csrc._core import lib
 
 from tests.nsq import wire as nsq
 from tests.pulsar.servers import PulsarServer, running
 from tests.pulsar.wire import Wire, batch_of, entry_of, metadata, payload_of, send_frame
 
+MOST = 64 * lib.PARTS_MAX_WORDS
 COMPRESSIONS = {
     "none": (0, lambda data: data),
     "lz4": (decompression.LZ4, lambda data: bytes(cramjam.lz4.compress_block(data, store_size=False))),
@@ -160,7 +162,7 @@ def test_a_pulsar_consumer_of_the_same_subscription_gets_what_is_left_of_a_batch
         ({"num_messages_in_batch": 3}, batch_of(b"a", b"b")),
         ({"num_messages_in_batch": 2}, batch_of(b"a", b"b") + b"x"),
         ({"num_messages_in_batch": 2}, struct.pack(">I", 1 << 31) + b"x" * 20),
-        ({"num_messages_in_batch": 2000}, batch_of(*[b"a"] * 2000)),
+        ({"num_messages_in_batch": MOST + 1}, batch_of(*[b"a"] * (MOST + 1))),
         ({"num_messages_in_batch": 2, "uuid": "u", "num_chunks_from_msg": 2, "chunk_id": 0}, batch_of(b"a", b"b")),
         ({"compression": 3, "uncompressed_size": 100 << 20}, bytes(cramjam.zstd.compress(b"\0" * (100 << 20)))),
         ({"compression": 3, "uncompressed_size": 1000}, bytes(cramjam.zstd.compress(b"\0" * (100 << 20)))),
@@ -200,3 +202,57 @@ def test_what_is_left_of_a_batch_outlives_a_crash(tmp_path: Path) -> None:
             send_batch(again, b"x", b"y", sequence=1)
         more = consumer.messages(2)
         assert len({message.id for message in [*got, *more]}) == 12
+
+
+def signed(left: int) -> list[int]:
+    """An ack set, as clients send it: words that are signed."""
+    words = (left.bit_length() + 63) // 64
+    return list(struct.unpack(f"<{words}q", left.to_bytes(8 * words, "little")))
+
+
+def test_what_is_left_of_a_very_large_batch_outlives_a_crash(tmp_path: Path) -> None:
+    """Of each of two of Pulsar's subscriptions, one of which acknowledges cumulatively, and of an NSQ channel."""
+    count, done = 5000, (0, 63, 64, 1023, 1024, 4000, 4999)
+    left = (1 << count) - 1
+    for part in done:
+        left &= ~(1 << part)
+    with running(data_dir=tmp_path) as server, nsq.Wire(server.other_port) as consumer:
+        consumer.subscribe("t", "channel", rdy=2500)
+        with Wire(server.port) as wire:
+            wire.connect().producer("t")
+            wire.subscribe("t", "one by one", kind=1)
+            wire.subscribe("t", "upto", consumer=2)
+            send_batch(wire, *(b"%d" % i for i in range(count)))
+            for one in (1, 2):
+                wire.flow(count, consumer=one)
+                place = wire.message(consumer=one).body.message_id
+            ids = {"ledgerId": place.ledgerId, "entryId": place.entryId}
+            for part in done:
+                wire.ack({**ids, "ack_set": signed((1 << count) - 1 & ~(1 << part))})
+            wire.ack({**ids, "ack_set": signed(left >> 3000 << 3000)}, consumer=2, cumulative=True)
+        got = consumer.messages(2500)
+        consumer.send(b"RDY 0\n")
+        for message in got:
+            if int(message.body) % 8:
+                consumer.fin(message)
+        assert consumer.is_not_in_flight(message)  # all of that is done
+        os.kill(server.pid_of("mq-worker-0"), signal.SIGKILL)
+        with Wire(server.port) as wire:
+            wire.connect().subscribe("t", "one by one", kind=1)
+            wire.subscribe("t", "upto", consumer=2)
+            for one, bits in ((1, left), (2, left >> 3000 << 3000)):
+                wire.flow(1, consumer=one)
+                frame = wire.message(consumer=one)
+                assert list(frame.body.ack_set) == signed(bits)
+                assert payload_of(frame) == batch_of(*(b"%d" % i for i in range(count)))
+            wire.ack({**ids, "ack_set": signed(1 << 4998)})
+            wire.ack({**ids, "ack_set": signed(((1 << count) - 1) & ~(1 << 4998))})
+            wire.ack(ids, consumer=2)
+            wire.producer("t")
+            wire.send(b"behind it", sequence=1)
+            for one in (1, 2):
+                wire.flow(5000, consumer=one)
+                assert payload_of(wire.message(consumer=one)) == b"behind it"
+        consumer.send(b"RDY 2500\n")
+        came = [int(message.body) for message in consumer.messages(314)]
+        assert came == [*range(0, 2500, 8), 2500]

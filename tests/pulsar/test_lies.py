@@ -45,7 +45,7 @@ def lying_entries() -> Iterator[tuple[dict[str, object], bytes]]:
             for count in ({}, {"num_messages_in_batch": 1}, {"num_messages_in_batch": MOST}):
                 yield {"compression": kind, "uncompressed_size": size, **count}, packed
     sizes = struct.pack(">I", 4) + b"\x18" + b"\xff" * 8 + b"\x01"  # a payload of -1 bytes, nearly
-    for count in (-1, 0, 1, 1000, 1024, 1025, MOST):
+    for count in (-1, 0, 1, 1000, 1024, 1025, 16384, 16385, MOST):
         for payload in (b"", b"\xff" * 40, bytes(40), batch_of(b"1", b"2"), b"\xff\xff\xff\xffx", sizes):
             yield {"num_messages_in_batch": count}, payload
     for chunk, chunks, total in ((0, 2, MOST), (5, 2, 5), (0, MOST, 1), (0, -1, -1)):

@@ -20,6 +20,7 @@ from tests.shards.subscriptions import Channels, drop_oldest, roll
 from tests.shards.test_shard_protocol import ask
 
 VIEW = b"__compaction"
+WORDS = lib.PARTS_MAX_WORDS
 
 
 @pytest.fixture()
@@ -185,7 +186,7 @@ def test_verdicts_that_are_cut_off_or_out_of_order_change_nothing(bench: Channel
     put(bench, ("a", b"1"))
     put(bench, ("a", b"2"))
     one, two = struct.pack("=QII", 0, 0, 0), struct.pack("=QII", 1, 0, 0)
-    for body in (one[:-1], two + one, one + one, struct.pack("=QII", 0, 17, 0) + bytes(17 * 8),
+    for body in (one[:-1], two + one, one + one, struct.pack("=QII", 0, WORDS + 1, 0) + bytes(8 * (WORDS + 1)),
                  struct.pack("=QII", 0, 2, 0) + bytes(8)):  # fmt: skip
         answer = ask(bench, lib.MSG_COMPACT, 996, topic=bench.topic("t"), ttr=2, body=body)
         assert answer.status == lib.STATUS_INVALID

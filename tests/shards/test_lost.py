@@ -303,7 +303,7 @@ def test_what_is_staged_and_cannot_be_read_is_left_out_when_it_is_committed(benc
     lives(play)
 
 
-@pytest.mark.parametrize("parts", [1, 3, 1024])
+@pytest.mark.parametrize("parts", [1, 3, 64 * lib.PARTS_MAX_WORDS])
 @pytest.mark.parametrize("channel", [True, False])
 def test_jobs_out_of_a_batch_that_cannot_be_read_are_none_any_more(bench: Channels, parts: int, channel: bool) -> None:
     """But for one that a client has, whose it is until it is done with it."""

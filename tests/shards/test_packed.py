@@ -18,6 +18,7 @@ from tests.shards.test_shard_protocol import join
 HEAD = struct.Struct("<IHHII")
 RUN = struct.Struct("<QII")
 SCRIPTS = 60
+MOST = 64 * lib.PARTS_MAX_WORDS
 ACTS = 80
 
 
@@ -51,7 +52,7 @@ def runs(answers: list[Answer]) -> list[tuple[int, int, int, int]]:
         if a.kind != lib.MSG_DELIVER:
             continue
         id, first, count = RUN.unpack_from(a.body)
-        assert a.body[RUN.size :] in (packed(2), packed(3), packed(70), packed(1024), packed(1), packed(0))
+        assert a.body[RUN.size :] in (packed(2), packed(3), packed(70), packed(MOST), packed(1), packed(0))
         parts = HEAD.unpack_from(a.body, RUN.size)[2]
         assert a.id == (id + (first + 1) * SHARDS if parts > 1 else id)
         found.append((id, first, count, a.pri))
@@ -98,7 +99,7 @@ def test_who_knows_headers_gets_it_whole(bench: Channels) -> None:
 
 def test_more_parts_than_can_be_finished_one_by_one_stay_together(bench: Channels) -> None:
     bench.sub(1, "t", "c", credit=2)
-    id = publish(bench, "t", 1025)
+    id = publish(bench, "t", MOST + 1)
     assert [(a.id, a.body) for a in bench.turn()] == [(id, b"parts")]
 
 
@@ -122,11 +123,11 @@ def test_a_requeued_part_waits_and_the_others_do_not(bench: Channels) -> None:
 
 
 def test_batches_of_as_many_as_there_may_be_are_split_one_after_the_other(bench: Channels) -> None:
-    bench.sub(1, "t", "c", credit=1500)
-    first, second, _ = (publish(bench, "t", 1024) for _ in range(3))
-    assert runs(bench.turn()) == [(first, 0, 1024, 1), (second, 0, 476, 1)]
+    bench.sub(1, "t", "c", credit=MOST + 476)
+    first, second, _ = (publish(bench, "t", MOST) for _ in range(3))
+    assert runs(bench.turn()) == [(first, 0, MOST, 1), (second, 0, 476, 1)]
     figures = bench.catalog()["t"].channels["c"]
-    assert (figures.in_flight, figures.depth) == (1500, 1024 - 476 + 1)
+    assert (figures.in_flight, figures.depth) == (MOST + 476, MOST - 476 + 1)
 
 
 def test_a_seek_brings_a_batch_back_whole(bench: Channels) -> None:
@@ -190,7 +191,7 @@ def test_whatever_is_done_each_part_is_with_one_until_it_is_finished(seed: int) 
                 (4, 2, 1, 8, 4, 3, 0.3, 0.6, 1),
             )[0]
             if act == "publish":
-                count = dice.choice((1, 2, 3, 70))
+                (count,) = dice.choices((1, 2, 3, 70, 1300), (4, 4, 4, 4, 1))
                 model.publish(publish(bench, "t", count), count)
             elif act == "join" and len(there) < 3:
                 conn = min({1, 2, 3} - there)
@@ -226,7 +227,7 @@ def test_whatever_is_done_each_part_is_with_one_until_it_is_finished(seed: int) 
         for conn in there:
             bench.raw(GONE, conn)
             model.leave(conn)
-        bench.sub(9, "t", "c", credit=10_000)
+        bench.sub(9, "t", "c", credit=100_000)
         settle()
         model.deliver(bench.turn(6))
         settle()
@@ -235,7 +236,7 @@ def test_whatever_is_done_each_part_is_with_one_until_it_is_finished(seed: int) 
         assert (figures.in_flight, figures.depth, figures.deferred) == (len(model.held), 0, 0)
         bench.fin(9, *model.held)
         bench.restart()
-        bench.sub(1, "t", "c", credit=10_000)
+        bench.sub(1, "t", "c", credit=100_000)
         assert bench.turn() == []
     finally:
         bench.dispose()

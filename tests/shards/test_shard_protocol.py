@@ -404,7 +404,7 @@ def test_who_knows_no_parts_gets_the_whole_message(bench: Channels) -> None:
     assert bench.catalog()["t"].channels["c"].in_flight == 0
 
 
-@pytest.mark.parametrize("body", [b"", bytes(7), bytes(9), bytes(17 * 8)])
+@pytest.mark.parametrize("body", [b"", bytes(7), bytes(9), bytes(8 * (lib.PARTS_MAX_WORDS + 1))])
 def test_parts_that_are_none_are_refused(bench: Channels, body: bytes) -> None:
     bench.sub(1, "t", "c", credit=1)
     id, _ = bench.pub("t")

@@ -34,7 +34,6 @@ CUMULATIVE: Final = 1  # AckType
 PATIENCE_NS: Final = 20 * SECOND_NS
 _CONFLICT: Final = "org.apache.pulsar.transaction.common.exception.TransactionConflictException"
 MAX_UNENDED: Final = 1000  # transactions of a connection whose end was not answered
-MAX_WORDS: Final = 16  # PARTS_MAX_WORDS, csrc/ringbuf/message.h
 
 
 def _code(error: PulsarError) -> int:
@@ -162,7 +161,7 @@ class Transactions:
             request.done()
             return
         ids = request.body.message_id
-        if len(ids) > MAX_IDS or any(len(one.ack_set) > MAX_WORDS for one in ids):
+        if len(ids) > MAX_IDS or any(len(one.ack_set) > lib.PARTS_MAX_WORDS for one in ids):
             self._answer(request, NOT_ALLOWED, TOO_MUCH_AT_ONCE)
             return
         wanted: deque[_Wanted] = deque()

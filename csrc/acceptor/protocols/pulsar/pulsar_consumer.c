@@ -175,7 +175,7 @@ static void split(const struct message *message, struct delivery *out) {
     if ((message->flags & MSG_PARTS) != 0) {
         memcpy(&head, at, sizeof head);
         out->words = at + sizeof head;
-        out->word_count = head.words;
+        out->word_count = head.words < PULSAR_ACK_WORDS ? head.words : PULSAR_ACK_WORDS;
         at = out->words + head.words * sizeof(uint64_t);
     }
     if ((message->flags & MSG_HEADERS) != 0) {
@@ -193,9 +193,12 @@ static void split(const struct message *message, struct delivery *out) {
     out->entry = (struct pulsar_bytes){at, end};
 }
 
+/* What the numbers of a bitmap take, with the tag of each. */
+#define WORDS_BYTES(count) ((count) * (size_t)(PULSAR_VARINT_BYTES + 1))
+
 /* Writes the command of a MESSAGE, which stands between the head of its frame and the entry. */
 static uint8_t *put_message(uint8_t *out, const struct pulsar_consumer *consumer, const struct delivery *d) {
-    uint8_t id[PULSAR_COMMAND_BYTES], body[PULSAR_COMMAND_BYTES + PULSAR_ACK_WORDS * (PULSAR_VARINT_BYTES + 1)];
+    uint8_t id[PULSAR_COMMAND_BYTES], body[PULSAR_COMMAND_BYTES + WORDS_BYTES(PULSAR_ACK_WORDS)];
     const struct message *m = d->message;
     uint8_t *id_end = pulsar_put_number(pulsar_put_number(id, 1, consumer->ledger), 2, m->seq);
     id_end = pulsar_put_number(id_end, 3, (uint64_t)(int64_t)consumer->partition);
@@ -204,7 +207,7 @@ static uint8_t *put_message(uint8_t *out, const struct pulsar_consumer *consumer
     memcpy(end, id, (size_t)(id_end - id));
     end += id_end - id;
     if (m->attempts > 1 && consumer->shared) end = pulsar_put_number(end, 3, m->attempts - 1);
-    for (uint32_t i = 0; i < d->word_count && i < PULSAR_ACK_WORDS; i++) {
+    for (uint32_t i = 0; i < d->word_count; i++) {
         uint64_t word;
         memcpy(&word, d->words + i * sizeof word, sizeof word);
         end = pulsar_put_number(end, 4, word);
@@ -216,7 +219,7 @@ static uint8_t *put_message(uint8_t *out, const struct pulsar_consumer *consumer
     return out + bytes;
 }
 
-enum { MESSAGE_BYTES = PULSAR_FRAME_HEAD + 2 * PULSAR_COMMAND_BYTES + PULSAR_ACK_WORDS * (PULSAR_VARINT_BYTES + 1) };
+enum { MESSAGE_BYTES = PULSAR_FRAME_HEAD + 2 * PULSAR_COMMAND_BYTES };
 
 /* How many permits the delivery takes: one for each part that is not finished. */
 static uint64_t parts_left(const struct delivery *d) {
@@ -272,7 +275,7 @@ static void deliver(struct acceptor *a, struct connection *c, struct pulsar_cons
     }
     const struct pulsar_foreign foreign = {message->seq, message->time_ns, d.tag, d.others, d.entry};
     const size_t here = bytes < BORROWED_BYTES ? bytes : 0;
-    size_t most = MESSAGE_BYTES + here + (d.is_pulsar ? 0 : pulsar_foreign_bytes(&foreign));
+    size_t most = MESSAGE_BYTES + WORDS_BYTES(d.word_count) + here + (d.is_pulsar ? 0 : pulsar_foreign_bytes(&foreign));
     bool full = buffer_bytes(&c->out.last) > 0 && buffer_bytes(&c->out.last) + most > PUSH_BYTES;
     if (full && !c->choked && c->filter == NULL) {
         socket_flush(a, c);

@@ -67,7 +67,7 @@ bool pulsar_scan_flow(struct pulsar_bytes bytes, struct pulsar_flow *out);
 /* The producer of a CLOSE_PRODUCER. */
 bool pulsar_scan_close(struct pulsar_bytes bytes, uint64_t *producer);
 
-enum { PULSAR_ACK_WORDS = 16 };
+enum { PULSAR_ACK_WORDS = PARTS_MAX_WORDS };
 struct pulsar_id {
     uint64_t ledger, entry;
     uint32_t words; /* how many words ack_set has; above PULSAR_ACK_WORDS: too many, and `set` has the first */
