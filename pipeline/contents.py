@@ -45,8 +45,12 @@ def _empty(rows: int) -> pa.Array:
 
 def _with_keys(attributes: pa.Array, keys: pa.Array) -> pa.Array:
     """Adds each row's key as an attribute, in place of one of that name."""
-    begins, ends = _bounds(attributes)
     names, values = attributes.keys, attributes.items
+    if not len(names):  # as from a writer of Kafka's, whose rows have keys and values only
+        offsets = np.concatenate([[0], np.cumsum(keys.is_valid())]).astype(np.int32)
+        only = keys.drop_null().cast(pa.string())
+        return pa.MapArray.from_arrays(pa.array(offsets), pa.repeat(pa.scalar(KEY, pa.string()), len(only)), only)
+    begins, ends = _bounds(attributes)
     is_key = pc.equal(names, KEY).fill_null(False).to_numpy(zero_copy_only=False)
     counts = (ends - begins).astype(np.int64)
     row_of = np.repeat(np.arange(len(attributes)), counts)
