@@ -254,5 +254,6 @@ def test_what_is_left_of_a_very_large_batch_outlives_a_crash(tmp_path: Path) -> 
                 wire.flow(5000, consumer=one)
                 assert payload_of(wire.message(consumer=one)) == b"behind it"
         consumer.send(b"RDY 2500\n")
-        came = [int(message.body) for message in consumer.messages(314)]
-        assert came == [*range(0, 2500, 8), 2500]
+        came = [message.body for message in consumer.messages(315)]
+        came.remove(b"behind it")  # takes turns with what comes again
+        assert came == [b"%d" % part for part in (*range(0, 2500, 8), 2500)]
