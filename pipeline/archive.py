@@ -187,10 +187,10 @@ def only_one(directory: Path | None) -> Iterator[None]:
         yield
 
 
-def check_place(directory: Path) -> None:
+def check_place(directory: Path) -> SinkLog:
     """Raises OptionError if the archive's log cannot be read, or is of files that are elsewhere."""
     try:
-        SinkLog(directory)
+        return SinkLog(directory)
     except SinkLogError as error:
         raise OptionError(str(error)) from None
 

@@ -26,6 +26,7 @@ from mq_shards.pipeline.archive_folders import unfolded, where_topic
 from mq_shards.pipeline.client import Client, check_brokers
 from mq_shards.pipeline.options import OptionError, connection_of, names_of
 from mq_shards.pipeline.session import open_session
+from mq_shards.pipeline.sink_log import METADATA
 from mq_shards.pipeline.stopping import Stopped, stopped_by_signals
 from mq_shards.pipeline.write_options import WriteOptions
 from mq_shards.shards import durable
@@ -84,14 +85,17 @@ class Tally:
 
 
 def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:
-    if (directory := local_directory(options.archive)) is not None:
-        check_place(directory)
+    directory = local_directory(options.archive)
+    files = [] if directory is None else check_place(directory).files
     path = plan_path(options)
     plan = None if options.again else Plan.load(path)
     plan = plan or Plan(f"replay-{secrets.token_hex(12)}")
     since, until = _time_us("--since", options.since), _time_us("--until", options.until)
     if directory is not None and not _is_archive(directory):
         raise OptionError(f"--from: there is no archive in {directory}")
+    if directory is not None and (directory / METADATA).is_dir() and not files:
+        print(f"nothing is archived in {directory} yet", flush=True)
+        return 0
     tally = Tally()
     try:
         with stopped_by_signals():
@@ -120,7 +124,7 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
 
 
 def _is_archive(directory: Path) -> bool:
-    return (directory / "_spark_metadata").is_dir() or next(directory.rglob("*.parquet"), None) is not None
+    return (directory / METADATA).is_dir() or next(directory.rglob("*.parquet"), None) is not None
 
 
 def plan_path(options: argparse.Namespace) -> Path:

@@ -23,7 +23,7 @@ from mq_shards.shards import durable
 
 GRACE_S: Final = 86400.0
 _VERSION: Final = b"v1"
-_METADATA: Final = "_spark_metadata"
+METADATA: Final = "_spark_metadata"
 _COMPACT: Final = ".compact"
 _LEFT: Final = "_left.json"  # by file name: since when (in s) the file does not count, or is expected
 
@@ -51,14 +51,14 @@ def newest_batch(directory: Path) -> int:
 
 def _names(directory: Path) -> list[str]:
     """Returns the names of the log's files."""
-    return [path.name for path in (directory / _METADATA).glob("*") if path.name.removesuffix(_COMPACT).isdecimal()]
+    return [path.name for path in (directory / METADATA).glob("*") if path.name.removesuffix(_COMPACT).isdecimal()]
 
 
 class SinkLog:
     def __init__(self, directory: Path) -> None:
         """Raises SinkLogError."""
         self.directory = directory
-        self._log = directory / _METADATA
+        self._log = directory / METADATA
         names = _names(directory)
         compacted = [int(name.removesuffix(_COMPACT)) for name in names if name.endswith(_COMPACT)]
         self._compacted = max(compacted, default=-1)

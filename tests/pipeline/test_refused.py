@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from collections.abc import Iterator
@@ -58,6 +59,8 @@ def job(name: str, place: Path) -> list[str]:
     at = str(place)
     if name == "replay":
         (place / "_spark_metadata").mkdir(parents=True)
+        said = {"path": f"file:{place}/part-0.parquet", "size": 1, "modificationTime": 1, "action": "add"}
+        (place / "_spark_metadata" / "0").write_text(f"v1\n{json.dumps(said)}")
     return {
         "run": ["run", "--dir", at, "--topics", "t"],
         "archive": ["archive", "--to", at, "--topics", "t"],
@@ -109,6 +112,14 @@ def test_a_port_without_tls_lasts_and_one_that_is_closed_does_not(gateway: Gatew
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
     check_brokers(connection_of({"brokers": f"https://127.0.0.1:{port}"}))
+
+
+def test_of_an_archive_that_has_nothing_yet_nothing_is_replayed(
+    gateway: Gateway, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "_spark_metadata").mkdir()
+    assert main(["--brokers", gateway.address, "replay", "--from", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"nothing is archived in {tmp_path} yet\n"
 
 
 @pytest.mark.parametrize("name", ["run", "archive"])
