@@ -676,8 +676,8 @@ class HttpServer:
         self.places.waits_for(connection, has_asked=False)
         return connection
 
-    async def close(self, patience_s: float) -> None:
-        """Stops accepting, and waits up to `patience_s` for the requests that are being served."""
+    async def close(self, timeout_s: float) -> None:
+        """Stops accepting, and waits up to `timeout_s` for the requests that are being served."""
         self.closing = True
         for sock in self._listening:
             asyncio.get_running_loop().remove_reader(sock)
@@ -691,7 +691,7 @@ class HttpServer:
             else:
                 connection.close()
         if busy:
-            await asyncio.wait(busy, timeout=patience_s)
+            await asyncio.wait(busy, timeout=timeout_s)
         left = [connection.task for connection in self.connections if connection.task is not None]
         for task in left:
             task.cancel()

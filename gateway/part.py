@@ -80,8 +80,8 @@ class Part:
     def reload(self, settings: Mapping[str, Any]) -> None:
         """Applies all settings again. Raises ValueError, with nothing changed."""
 
-    async def close(self, patience_s: float) -> None:
-        """Accepts no more connections, and waits up to `patience_s` for requests that are being served."""
+    async def close(self, timeout_s: float) -> None:
+        """Accepts no more connections, and waits up to `timeout_s` for requests that are being served."""
 
-    async def end(self, patience_s: float) -> None:
+    async def end(self, timeout_s: float) -> None:
         """Called last, when close() of all parts is over."""

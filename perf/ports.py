@@ -22,7 +22,7 @@ LOWEST: Final = 10_000
 BLOCK: Final = 250  # ports in a block
 BLOCKS: Final = 88
 MOST: Final = 8  # most blocks of one process
-PATIENCE_S: Final = 60.0
+TIMEOUT_S: Final = 60.0
 
 _LOCKS: Final = Path(tempfile.gettempdir()) / f"mq-shards-ports-{os.getuid()}"
 _held: Final[list[int]] = []  # open lock files of this process's blocks
@@ -38,7 +38,7 @@ def free_port() -> int:
 
 def _given() -> Iterator[int]:
     ports: list[int] = []
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + TIMEOUT_S
     while len(ports) < MOST * BLOCK:
         block = _take_block()
         if block is None and (ports or time.monotonic() > until):

@@ -2,7 +2,7 @@
 batches of writers.
 
 Owns one connection, kept between calls. A call that fails for a passing reason (no connection, a broker that restarts,
-5xx) is tried again until `patience_s` have gone by, and then raises BrokerError. A call that the broker refuses raises
+5xx) is tried again until `timeout_s` have gone by, and then raises BrokerError. A call that the broker refuses raises
 it at once.
 """
 
@@ -301,10 +301,10 @@ class _RefusedError(Exception):
 class Client:
     """`broker`: the id of the broker that is meant, "" until it is known. Another at this address refuses calls."""
 
-    def __init__(self, address: Address, patience_s: float, broker: str = "") -> None:
+    def __init__(self, address: Address, timeout_s: float, broker: str = "") -> None:
         self.address = address
         self.broker = broker
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._connection: http.client.HTTPConnection | None = None
 
     def close(self) -> None:
@@ -436,7 +436,7 @@ class Client:
         return self._persist(method, path, once)
 
     def _persist(self, method: str, path: str, once: Callable[[], T]) -> T:
-        give_up = time.monotonic() + self._patience_s
+        give_up = time.monotonic() + self._timeout_s
         pause_s = FIRST_PAUSE_S
         while True:
             try:
@@ -470,7 +470,7 @@ class Client:
         if self._connection is None:
             self._connection = self._connected()
             self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, WINDOW_BYTES)
-        self._connection.sock.settimeout(max(reply_s, self._patience_s))
+        self._connection.sock.settimeout(max(reply_s, self._timeout_s))
         headers = {"X-Broker": self.broker} if self.broker else {}
         if self.address.token:
             headers["Authorization"] = f"Bearer {self.address.token}"
@@ -495,7 +495,7 @@ def check_brokers(brokers: Iterable[Address]) -> None:
     Raises BrokerError where that would not help: the broker refuses us, we do not believe it, its name is unknown, or
     the port speaks something else."""
     for address in brokers:
-        with Client(address, patience_s=0) as client:
+        with Client(address, timeout_s=0) as client:
             try:
                 client.identify()
             except BrokerError as error:

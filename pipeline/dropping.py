@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from mq_shards.pipeline.client import BrokerError, Client
 from mq_shards.pipeline.options import OptionError, connection_of
 
-PATIENCE_S = 10.0
+TIMEOUT_S = 10.0
 MOST = 100_000  # the largest age, in days or hours
 
 
@@ -39,7 +39,7 @@ def show_or_drop(
     """Shows what brokers keep, or drops what the options say; needs no Spark. The exit status is 1 if a broker has
     nothing of the name to drop, which `none` then says, or does not answer."""
     try:
-        clients = [Client(address, PATIENCE_S) for address in connection_of(connection)]
+        clients = [Client(address, TIMEOUT_S) for address in connection_of(connection)]
         if options.drop is None and options.drop_older is None:
             return show(clients)
         dropped = sum(drop(client, options) for client in clients)

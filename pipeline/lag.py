@@ -17,7 +17,7 @@ from mq_shards.pipeline.offsets import Offset
 from mq_shards.pipeline.options import connection_of
 from mq_shards.pipeline.topics import Key
 
-PATIENCE_S: Final = 30.0
+TIMEOUT_S: Final = 30.0
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def unread(connection: Mapping[str, str], subscription: str) -> Lag:
     """Returns how many messages brokers keep for a named reader. Raises BrokerError."""
     found: dict[Key, int] = {}
     for address in connection_of(connection):
-        with Client(address, PATIENCE_S) as client:
+        with Client(address, TIMEOUT_S) as client:
             broker = client.identify()
             for reader in client.readers():
                 if reader.name == subscription:

@@ -33,7 +33,7 @@ from mq_shards.pipeline.options import (
 from mq_shards.pipeline.tables import text_table
 from mq_shards.pipeline.topics import Brokers, Key, Stream, places
 
-PATIENCE_MS = 10_000
+TIMEOUT_MS = 10_000
 _ENDS = (EARLIEST, LATEST)
 _COLUMNS = ("source", "topic", "broker", "next seq", "latest", "behind")
 
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
     if not positions:
         raise OptionError(f"{options.checkpoint}: no micro-batch that reads from mq-shards is done yet")
     connected = Brokers(ReadOptions.parse(
-        {**connection, "topicPattern": ".*", "pollTimeoutMs": str(PATIENCE_MS)}, streaming=False
+        {**connection, "topicPattern": ".*", "pollTimeoutMs": str(TIMEOUT_MS)}, streaming=False
     ))  # fmt: skip
     try:
         names, bound = _names(options), _bound(options)

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 import orjson
 from mq_shards.pipeline.client import DEFAULT_PORT, Address, Tls
 
-DEFAULT_PATIENCE_MS: Final = 120_000
+DEFAULT_TIMEOUT_MS: Final = 120_000
 # In JSON, as in Kafka's: -2 is the earliest offset, -1 the latest.
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -122,7 +122,7 @@ class ReadOptions:
     max_trigger_delay_s: float
     fail_on_data_loss: bool
     subscription: str | None
-    patience_s: float
+    timeout_s: float
 
     @staticmethod
     def parse(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
@@ -154,7 +154,7 @@ class ReadOptions:
             max_trigger_delay_s=_duration(given, "maxTriggerDelay", _DEFAULT_TRIGGER_DELAY),
             fail_on_data_loss=_boolean(given, "failOnDataLoss", True),
             subscription=_subscription(given),
-            patience_s=(parse_positive(given, "pollTimeoutMs") or DEFAULT_PATIENCE_MS) / 1000,
+            timeout_s=(parse_positive(given, "pollTimeoutMs") or DEFAULT_TIMEOUT_MS) / 1000,
         )
 
 

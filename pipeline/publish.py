@@ -27,15 +27,15 @@ class Batch:
     must_follow: bool = False
 
 
-def publish(batch: Batch, brokers: Sequence[Address], staged: Sequence[Staged], patience_s: float) -> None:
+def publish(batch: Batch, brokers: Sequence[Address], staged: Sequence[Staged], timeout_s: float) -> None:
     """Publishes at each broker what is staged there, in this order. Raises BrokerError."""
     for broker in brokers:
         here = [part for part in staged if part.broker == broker]
         identities = {part.identity for part in here}
         if len(identities) > 1:
             raise BrokerError(f"broker {broker}: another took its place meanwhile; nothing is published there")
-        with Client(broker, patience_s, "".join(identities)) as client:
-            _publish_at(client, batch, here, patience_s)
+        with Client(broker, timeout_s, "".join(identities)) as client:
+            _publish_at(client, batch, here, timeout_s)
 
 
 def abandon(staged: Sequence[Staged]) -> None:
@@ -43,7 +43,7 @@ def abandon(staged: Sequence[Staged]) -> None:
         drop(broker, [part.name for part in staged if part.broker == broker])
 
 
-def _publish_at(client: Client, batch: Batch, staged: Sequence[Staged], patience_s: float) -> None:
+def _publish_at(client: Client, batch: Batch, staged: Sequence[Staged], timeout_s: float) -> None:
     before = None if batch.once else client.writer(batch.writer)
     if before is not None and before.state == FAILED and before.batch == batch.number:
         raise _failed(client, batch, before)
@@ -61,7 +61,7 @@ def _publish_at(client: Client, batch: Batch, staged: Sequence[Staged], patience
         before_this = True
     else:
         before_this = False
-    state = _settle(client, batch, [(part.name, part.bytes) for part in staged], patience_s)
+    state = _settle(client, batch, [(part.name, part.bytes) for part in staged], timeout_s)
     messages = sum(part.messages for part in staged)
     if not before_this and (state.batch, state.messages) != (batch.number, messages):
         raise BrokerError(
@@ -72,15 +72,15 @@ def _publish_at(client: Client, batch: Batch, staged: Sequence[Staged], patience
         _forget(client.address, batch.writer)
 
 
-def _settle(client: Client, batch: Batch, staged: Sequence[tuple[str, int]], patience_s: float) -> WriterState:
-    """Waits until the batch is published; gives up when the broker has reported an error for `patience_s`."""
-    give_up = time.monotonic() + patience_s
+def _settle(client: Client, batch: Batch, staged: Sequence[tuple[str, int]], timeout_s: float) -> WriterState:
+    """Waits until the batch is published; gives up when the broker has reported an error for `timeout_s`."""
+    give_up = time.monotonic() + timeout_s
     while True:
         state = _asked(client, batch, staged)
         if state.batch > batch.number or (state.batch == batch.number and state.state == PUBLISHED):
             return state
         if not state.error:
-            give_up = time.monotonic() + patience_s
+            give_up = time.monotonic() + timeout_s
         elif time.monotonic() > give_up:
             raise BrokerError(
                 f"broker {client.address}: batch {batch.number} of writer {batch.writer} does not get on, and may be "

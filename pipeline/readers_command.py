@@ -14,14 +14,14 @@ from datetime import UTC, datetime
 from mq_shards.pipeline.client import BrokerError, Client, Reader
 from mq_shards.pipeline.options import connection_of
 
-PATIENCE_S = 10.0
+TIMEOUT_S = 10.0
 
 
 def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:
     """Needs no Spark. The exit status is 1 if there was none to drop, or a broker does not answer."""
     del master
     try:
-        clients = [Client(address, PATIENCE_S) for address in connection_of(connection)]
+        clients = [Client(address, TIMEOUT_S) for address in connection_of(connection)]
         return _drop(clients, options.drop) if options.drop is not None else _show(clients)
     except (BrokerError, ValueError) as error:
         print(f"mq-pipeline: {error}", file=sys.stderr)

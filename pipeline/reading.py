@@ -75,10 +75,10 @@ class Range(InputPartition):
 class RangeReader:
     """Reads a range into the batches of a decoder, which others may use before and after it, not meanwhile."""
 
-    def __init__(self, of: Range, decoder: Decoder, *, fail_on_data_loss: bool, patience_s: float) -> None:
+    def __init__(self, of: Range, decoder: Decoder, *, fail_on_data_loss: bool, timeout_s: float) -> None:
         self._range = of
         self._fail_on_data_loss = fail_on_data_loss
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self._decoder = decoder
         self._buffer: Bytes = np.empty(min(PIECE_BYTES, (of.end - of.start) * SMALL_RECORD_BYTES), np.uint8)
         self._filled = 0
@@ -101,7 +101,7 @@ class RangeReader:
     def batches(self, client: Client) -> Iterator[pa.RecordBatch]:
         """Asks for the range until all of it has come; the decoder may still hold its last messages. `client`: of the
         range's broker. Raises DataLossError, BrokerError."""
-        give_up, tries = time.monotonic() + self._patience_s, CORRUPT_TRIES
+        give_up, tries = time.monotonic() + self._timeout_s, CORRUPT_TRIES
         while (start := self._decoder.next_seq) < self._range.end:
             broken: Exception | None = None
             try:
@@ -125,7 +125,7 @@ class RangeReader:
                 if tries == 0:
                     self._skip_corrupt(broken)
             if progress:
-                give_up = time.monotonic() + self._patience_s
+                give_up = time.monotonic() + self._timeout_s
             elif broken is not None:
                 time.sleep(PAUSE_S)
 

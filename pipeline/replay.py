@@ -36,7 +36,7 @@ from pyspark.sql import functions as sf
 CHUNK_S: Final = 2.0  # length of a chunk at the rate that is asked for
 CHUNK_MESSAGES: Final = 200_000  # most messages of a chunk, and its size without a rate
 CUTS: Final = 5000  # most chunks that a run plans
-PATIENCE_S: Final = 120.0
+TIMEOUT_S: Final = 120.0
 _VERSION: Final = 1
 _US: Final = "ts_us"
 _SELECTION: Final = ("topics", "topic_pattern", "since", "until", "to_topic", "prefix")
@@ -208,7 +208,7 @@ def _published(connection: Mapping[str, str], writer: str) -> int:
     """Returns how many chunks all brokers have published."""
     batches = []
     for broker in WriteOptions.parse(connection, streaming=False).brokers:
-        with Client(broker, PATIENCE_S) as client:
+        with Client(broker, TIMEOUT_S) as client:
             state = client.writer(writer)
         batches.append(-1 if state is None else state.batch)
     return min(batches) + 1
@@ -223,7 +223,7 @@ def _replay(messages: DataFrame, plan: Plan, chunk: int, connection: Mapping[str
         .orderBy("timestamp", "origin", "seq", "part")
         .select("topic", "body", "attributes", "key", "priority", "delay_ms")
         .write.format("mqshards")
-        .options(**connection, writer=plan.writer, batch=str(chunk), pollTimeoutMs=str(round(PATIENCE_S * 1000)))
+        .options(**connection, writer=plan.writer, batch=str(chunk), pollTimeoutMs=str(round(TIMEOUT_S * 1000)))
         .mode("append")
         .save()
     )

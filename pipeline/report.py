@@ -36,7 +36,7 @@ from mq_shards.pipeline.tables import text_table
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-PATIENCE_S: Final = 10.0
+TIMEOUT_S: Final = 10.0
 ROWS_SHOWN: Final = 40
 TOPICS_PLOTTED: Final = 12
 PROGRESS_S: Final = 2.0
@@ -86,7 +86,7 @@ def topics_of(brokers: Iterable[Address], options: argparse.Namespace) -> list[T
     pattern = re.compile(options.topic_pattern) if options.topic_pattern else None
     found = []
     for broker in brokers:
-        with Client(broker, PATIENCE_S) as client:
+        with Client(broker, TIMEOUT_S) as client:
             found += client.topics()
     chosen = [
         topic

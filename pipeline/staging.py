@@ -12,7 +12,7 @@ from mq_shards.pipeline.encode import Section
 
 PIECE_BYTES: Final = 8 << 20
 PIECE_SECTIONS: Final = 32768
-DROP_S: Final = 5.0  # patience for a drop, which the broker does by itself after a day
+DROP_S: Final = 5.0  # for a drop, which the broker does by itself after a day
 _PREFIX: Final = 150  # most characters of the owner's name in that of a stage
 
 

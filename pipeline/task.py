@@ -81,7 +81,7 @@ def _bytes(of: Range, message_bytes: Mapping[Key, float]) -> float:
 def read(task: Task, schema: pa.Schema, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     """Raises DataLossError, BrokerError."""
     first = task.ranges[0]
-    with Client(first.address, options.patience_s, first.broker) as client:
+    with Client(first.address, options.timeout_s, first.broker) as client:
         yield from TaskReader(task.ranges, schema, options).batches(client)
 
 
@@ -102,7 +102,7 @@ class TaskReader:
                 try:
                     yield from self._many(client)
                 except (BrokenOffError, DecodeError):
-                    pass  # the first range that is left is read alone, with patience
+                    pass  # the first range that is left is read alone, until its own timeout
                 except BrokerError as error:
                     if error.status != NOT_ALLOWED:
                         raise
@@ -130,5 +130,5 @@ class TaskReader:
     def _reader(self, of: Range) -> RangeReader:
         options = self._options
         return RangeReader(
-            of, self._decoder, fail_on_data_loss=options.fail_on_data_loss, patience_s=options.patience_s
+            of, self._decoder, fail_on_data_loss=options.fail_on_data_loss, timeout_s=options.timeout_s
         )  # fmt: skip

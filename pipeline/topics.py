@@ -53,7 +53,7 @@ class Brokers:
     """Connections of a query's driver to all brokers."""
 
     def __init__(self, options: ReadOptions) -> None:
-        self._clients = {address: Client(address, options.patience_s) for address in options.brokers}
+        self._clients = {address: Client(address, options.timeout_s) for address in options.brokers}
         self._by_id: dict[str, Address] = {}
         self._selection = options.selection
         self._known: dict[Address, _Known] = {}
@@ -128,7 +128,7 @@ class Brokers:
 def told_missing(options: ReadOptions) -> str:
     """Returns a line about topics that are named and that no broker has: perhaps a name is wrong. "" if there is none,
     or a broker does not answer just now."""
-    brokers = Brokers(replace(options, patience_s=0))
+    brokers = Brokers(replace(options, timeout_s=0))
     try:
         there = {key.topic for key in brokers.streams()}
     except BrokerError:

@@ -66,7 +66,7 @@ class BatchWriter(Arrives, DataSourceArrowWriter):
         staged = _in_order(messages)
         # If somebody may ask for the batch later, all brokers must remember that it was published.
         brokers = _brokers_of(staged) if self._batch.once else self._options.brokers
-        publish(self._batch, brokers, staged, self._options.patience_s)
+        publish(self._batch, brokers, staged, self._options.timeout_s)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         abandon(_in_order(messages))
@@ -88,7 +88,7 @@ class StreamWriter(Arrives, _StreamWriter):
         staged = _in_order(messages)
         for writer in {message.writer for message in messages if isinstance(message, Written)}:
             batch = Batch(writer, batchId, must_follow=True)
-            publish(batch, _brokers_of(staged), staged, self._options.patience_s)
+            publish(batch, _brokers_of(staged), staged, self._options.timeout_s)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         abandon(_in_order(messages))
@@ -121,13 +121,13 @@ def broker_of(brokers: Iterable[str], topic: str) -> str:
     return max(brokers, key=lambda broker: hashlib.blake2b(f"{broker} {topic}".encode(), digest_size=8).digest())
 
 
-def _identified(brokers: Sequence[Address], patience_s: float) -> dict[str, Address]:
+def _identified(brokers: Sequence[Address], timeout_s: float) -> dict[str, Address]:
     """Returns the brokers by id. A single one has all topics, whatever its id. Raises BrokerError, OptionError."""
     if len(brokers) == 1:
         return {"": brokers[0]}
     found = []
     for address in brokers:
-        with Client(address, patience_s) as client:
+        with Client(address, timeout_s) as client:
             found.append((client.identify(), address))
     return by_id(found)
 
@@ -176,12 +176,12 @@ def _stage(batches: Iterable[pa.RecordBatch], columns: Columns, options: WriteOp
     homes: dict[str, str] = {}  # broker of each topic so far
     with ExitStack() as clients:
         try:
-            brokers = _identified(options.brokers, options.patience_s)
+            brokers = _identified(options.brokers, options.timeout_s)
             for section in columns.sections(iter(batches), options.topic):
                 if (broker := homes.get(section.topic)) is None:
                     broker = homes[section.topic] = broker_of(brokers, section.topic)
                 if (stage := stages.get(broker)) is None:
-                    client = clients.enter_context(Client(brokers[broker], options.patience_s, broker))
+                    client = clients.enter_context(Client(brokers[broker], options.timeout_s, broker))
                     stage = stages[broker] = Stage(client, f"{writer}-{partition}")
                 stage.add(section)
             return Written(writer, partition, tuple(stage.finish() for stage in stages.values()))

@@ -9,7 +9,7 @@ from typing import Final
 
 from mq_shards.pipeline.client import Address
 from mq_shards.pipeline.options import (
-    DEFAULT_PATIENCE_MS,
+    DEFAULT_TIMEOUT_MS,
     TLS,
     TOKEN,
     OptionError,
@@ -34,7 +34,7 @@ class WriteOptions:
     topic: str | None
     writer: str | None
     batch: int | None
-    patience_s: float
+    timeout_s: float
 
     @staticmethod
     def parse(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
@@ -54,7 +54,7 @@ class WriteOptions:
             topic=_topic(given),
             writer=writer,
             batch=batch,
-            patience_s=(parse_positive(given, "pollTimeoutMs") or DEFAULT_PATIENCE_MS) / 1000,
+            timeout_s=(parse_positive(given, "pollTimeoutMs") or DEFAULT_TIMEOUT_MS) / 1000,
         )
 
 

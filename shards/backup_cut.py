@@ -27,7 +27,7 @@ from mq_shards.shards.store_error import StoreError
 ROUND_S: Final = 0.01  # short enough
 ROUNDS: Final = 10
 TRIES: Final = 20  # retention may remove what was about to be opened
-PATIENCE_S: Final = 10.0  # a worker may be recovering, or late
+TIMEOUT_S: Final = 10.0  # a worker may be recovering, or late
 TRY_S: Final = 0.1
 ANSWER_S: Final = 5 * HOLD_S
 WINDOW_BYTES: Final = 1 << 16
@@ -120,7 +120,7 @@ class Tail:
 
 def cut(data_dir: Path, tails: list[Tail], columns: Columns) -> Cut:
     """Sets the ends of all tails to those of one moment, or nearly so."""
-    problem, until = "", time.monotonic() + PATIENCE_S
+    problem, until = "", time.monotonic() + TIMEOUT_S
     while time.monotonic() < until:
         _approach(tails, columns)
         found = moment(data_dir)

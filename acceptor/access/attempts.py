@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from mq_shards.csrc._core import lib
 
-PATIENCE_S: Final = lib.LOGIN_PATIENCE_MS / 1000
+MAX_WAIT_S: Final = lib.LOGIN_MAX_WAIT_MS / 1000
 
 
 class Attempts:
@@ -37,7 +37,7 @@ class Attempts:
     def failed(self, address: str) -> float:
         """An attempt was checked without waiting and was wrong: the seconds by which to delay its answer."""
         wait_s = self.begin(address)
-        return PATIENCE_S if wait_s is None else wait_s
+        return MAX_WAIT_S if wait_s is None else wait_s
 
 
 def key_of(address: str) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from mq_shards.acceptor.access.attempts import PATIENCE_S, Attempts
+from mq_shards.acceptor.access.attempts import MAX_WAIT_S, Attempts
 from mq_shards.acceptor.access.rights import Login, Users
 from mq_shards.acceptor.access.secrets import Secrets
 
@@ -104,7 +104,7 @@ class Logins:
         wait_s = self._attempts.begin(address)
         if wait_s is None or (wait_s > 0 and self._waiting >= MAX_WAITING):
             # Later, because a client that is refused at once tries again at once.
-            self._later(PATIENCE_S, partial(done, None))
+            self._later(MAX_WAIT_S, partial(done, None))
             return
 
         def compared(right: bool) -> None:

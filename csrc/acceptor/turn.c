@@ -393,20 +393,20 @@ int acceptor_run(struct acceptor *a, int64_t max_wait_ns) {
     if (a->upcall_count > 0 && a->upcalls_bytes < UPCALLS_BYTES) turn(a, 0);
     bool forever = max_wait_ns < 0;
     uint64_t deadline = forever ? 0 : clock_ns() + (uint64_t)max_wait_ns;
-    bool patient = false; /* spinning brought nothing: sleep */
+    bool in_vain = false; /* spinning brought nothing: sleep */
     for (uint32_t turns = 1; a->upcall_count == 0; turns++) {
         bool owed = (a->expected > 0 || a->reserved) && a->adaptive_spin.limit_ns > 0;
         /* With little to do, the reply comes sooner than a look at the sockets would take. */
-        if (owed && !patient && a->events_taken <= FEW_EVENTS) {
-            patient = !look_for_replies(a);
+        if (owed && !in_vain && a->events_taken <= FEW_EVENTS) {
+            in_vain = !look_for_replies(a);
             owed = a->expected > 0 || a->reserved;
         }
-        int timeout_ms = owed && !patient ? 0 : timeout_until(a, forever, deadline);
+        int timeout_ms = owed && !in_vain ? 0 : timeout_until(a, forever, deadline);
         if (turn(a, timeout_ms)) {
-            patient = false;
+            in_vain = false;
             if (forever || turns % TURNS_PER_CLOCK != 0) continue;
-        } else if (owed && !patient) {
-            patient = !look_for_replies(a);
+        } else if (owed && !in_vain) {
+            in_vain = !look_for_replies(a);
         }
         if (!forever && clock_ns() >= deadline) break;
     }

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/decimal.h"
+#include "base/time_units.h"
 #include "base/utf8.h"
 
 enum { FIRST_ROOM = 512 };
@@ -87,8 +88,6 @@ void json_put_string(struct json_text *json, const void *text, size_t bytes) {
 }
 
 /* --- times -------------------------------------------------------------------------------------------------------- */
-
-#define SECOND_NS UINT64_C(1000000000)
 
 void json_put_time(struct json_text *json, uint64_t wall_ns) {
     const time_t seconds = (time_t)(wall_ns / SECOND_NS);

@@ -1,6 +1,6 @@
 #include "base/login_attempts.h"
 
-#define MS 1000000ull
+#include "base/time_units.h"
 
 /* Relaxed throughout: each word is a figure of its own, and publishes nothing else. */
 static uint64_t read_of(_Atomic uint64_t *word) {
@@ -42,7 +42,7 @@ static struct login_source *take(struct login_attempts *all, uint64_t key) {
 static uint64_t delay_ns(uint64_t wrong) {
     uint64_t doublings = wrong - LOGIN_FREE;
     uint64_t ms = doublings < 16 ? (uint64_t)LOGIN_FIRST_MS << doublings : LOGIN_LONGEST_MS;
-    return (ms < LOGIN_LONGEST_MS ? ms : LOGIN_LONGEST_MS) * MS;
+    return (ms < LOGIN_LONGEST_MS ? ms : LOGIN_LONGEST_MS) * MS_NS;
 }
 
 int64_t login_attempt_begin(struct login_attempts *all, const char *source, size_t bytes, uint64_t now_ns) {
@@ -50,7 +50,7 @@ int64_t login_attempt_begin(struct login_attempts *all, const char *source, size
     struct login_source *s = find(all, key);
     if (!s) s = take(all, key);
     uint64_t seen_ns = read_of(&s->seen_ns);
-    if (seen_ns < now_ns && now_ns - seen_ns > LOGIN_FORGOTTEN_MS * MS) {
+    if (seen_ns < now_ns && now_ns - seen_ns > LOGIN_FORGOTTEN_MS * MS_NS) {
         write_to(&s->wrong, 0);
         write_to(&s->free_ns, 0);
     }
@@ -60,7 +60,7 @@ int64_t login_attempt_begin(struct login_attempts *all, const char *source, size
     uint64_t free_ns = read_of(&s->free_ns), until_ns;
     do {
         until_ns = (free_ns > now_ns ? free_ns : now_ns) + delay_ns(wrong);
-        if (until_ns - now_ns <= LOGIN_PATIENCE_MS * MS) continue;
+        if (until_ns - now_ns <= LOGIN_MAX_WAIT_MS * MS_NS) continue;
         atomic_fetch_sub_explicit(&s->wrong, 1, memory_order_relaxed);
         return -1;
     } while (!atomic_compare_exchange_weak_explicit(&s->free_ns, &free_ns, until_ns, memory_order_relaxed,

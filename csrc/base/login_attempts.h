@@ -18,7 +18,7 @@
 
 #include "base/siphash.h"
 
-/* After up to LOGIN_FREE wrong attempts there is no wait. What would wait longer than LOGIN_PATIENCE_MS is refused
+/* After up to LOGIN_FREE wrong attempts there is no wait. What would wait longer than LOGIN_MAX_WAIT_MS is refused
  * unseen. */
 enum {
     LOGIN_SOURCES = 4096,
@@ -26,7 +26,7 @@ enum {
     LOGIN_FREE = 5,
     LOGIN_FIRST_MS = 250,
     LOGIN_LONGEST_MS = 4000,
-    LOGIN_PATIENCE_MS = 30000,
+    LOGIN_MAX_WAIT_MS = 30000,
     LOGIN_FORGOTTEN_MS = 600000,
 };
 

@@ -219,11 +219,11 @@ ALWAYS_INLINE struct copy find(struct encoder *e, size_t at, enum s2_level level
 
 /* Every load of eight bytes stays within the input. */
 ALWAYS_INLINE void encode(struct encoder *e, enum s2_level level) {
-    unsigned patience = level == S2_FAST ? 5 : level == S2_BETTER ? 7 : 10;
+    unsigned skip_shift = level == S2_FAST ? 5 : level == S2_BETTER ? 7 : 10;
     for (size_t at = 1, end = e->bytes - LOAD_BYTES; at <= end;) {
         struct copy found = find(e, at, level);
         if (found.saved == 0) {
-            at += 1 + ((at - e->put) >> patience);
+            at += 1 + ((at - e->put) >> skip_shift);
             continue;
         }
         for (bool goes_on = level != S2_FAST; goes_on && at < end && found.length < LONG_ENOUGH;) {

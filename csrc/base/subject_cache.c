@@ -28,7 +28,7 @@ void subject_cache_keep(struct subject_cache *cache, struct cached_match *slot, 
         grow(cache);
         slot = subject_cache_slot(cache, text, bytes);
     }
-    if (slot->generation == cache->generation && cache->looked % CACHED_PATIENCE != 0) return;
+    if (slot->generation == cache->generation && cache->looked % CACHED_REPLACE_ONE_IN != 0) return;
     slot->generation = cache->generation;
     slot->bytes = (uint32_t)bytes;
     slot->count = (uint16_t)count;

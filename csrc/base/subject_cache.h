@@ -2,8 +2,8 @@
  *
  * A subject has one slot. The cache begins small, since there may be a set of subjects for each of thousands of
  * accounts; it grows when subjects that come again and again keep losing their slots to others. A slot that another
- * subject holds is given away only one time in CACHED_PATIENCE, because with more subjects than slots few are worth
- * caching.
+ * subject holds is given away only one time in CACHED_REPLACE_ONE_IN, because with more subjects than slots few are
+ * worth caching.
  *
  * Owns its slots. Must be told when a match is no longer true.
  */
@@ -22,7 +22,7 @@ enum {
     CACHED_MOST = 1 << CACHED_MOST_BITS,
     CACHED_SUBJECT_BYTES = 64,
     CACHED_PATTERNS = 6,
-    CACHED_PATIENCE = 8,
+    CACHED_REPLACE_ONE_IN = 8,
     CACHED_GROWS_BITS = 2, /* four times as many slots each time */
 };
 

@@ -4,7 +4,8 @@
 
 #include <stdint.h>
 
-#define US_NS ((uint64_t)1000)
-#define MS_NS ((uint64_t)1000000)
+#define US_NS     ((uint64_t)1000)
+#define MS_NS     ((uint64_t)1000000)
+#define SECOND_NS ((uint64_t)1000000000)
 
 #endif

@@ -20,7 +20,7 @@
 /* Consumers of one connection on one worker. Beyond: TOO_MANY. */
 #define MAX_CONSUMERS 16384u
 
-/* The largest message body (beanstalkd's own maximum of -z), and the largest reply: a list of all topics. */
+/* The largest message body, and the largest reply: a list of all topics. */
 #define MAX_BODY_BYTES  ((uint32_t)1 << 30)
 #define MAX_REPLY_BYTES ((size_t)MAX_BODY_BYTES + 4096)
 

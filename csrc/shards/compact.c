@@ -3,7 +3,6 @@
 
 #include "log/large.h"
 #include "log/log_scan.h"
-#include "shards/acknowledge.h"
 #include "shards/delivery.h"
 #include "shards/job_parts.h"
 #include "shards/known.h"
@@ -14,6 +13,7 @@
 #include "shards/shard.h"
 #include "shards/split.h"
 #include "shards/stream.h"
+#include "shards/transaction_acks.h"
 
 static void add_reference(const struct worker *w, struct references *references, uint32_t subscription,
                           const struct record *r, bool delayed) {

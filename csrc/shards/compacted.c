@@ -81,7 +81,7 @@ enum outcome compacted_position(struct worker *w, uint32_t client, const struct 
     if (!s->view_known && find_last(w, client, t) == MORE) return MORE;
     out->compacted_until = s->cursor;
     out->compacted_last = s->view_last;
-    out->compacted_messages = s->again + s->deferred + s->inflight;
+    out->compacted_messages = s->redeliveries + s->deferred + s->inflight;
     uint32_t delivery = s->view_last == NO_PLACE ? 0 : kept(w, t, s->view_last);
     const struct record *r = delivery ? message_head(w, t, s->view_last) : NULL;
     const struct parts_left *left = delivery ? delivery_parts(w, delivery) : NULL;

@@ -5,9 +5,9 @@
 #include <assert.h>
 #include <stddef.h>
 
-#include "shards/again.h"
 #include "shards/due.h"
 #include "shards/parts.h"
+#include "shards/redelivery.h"
 #include "shards/rotation.h"
 #include "shards/slots.h"
 
@@ -125,8 +125,8 @@ void delivery_again(struct worker *w, uint32_t delivery) {
     struct delivery *d = worker_delivery(w, delivery);
     struct subscription *s = worker_subscription(w, d->subscription);
     assert(!d->state);
-    d->state = DELIVERY_AGAIN;
-    again_put(w, s, delivery);
+    d->state = DELIVERY_REDELIVERED;
+    redelivery_put(w, s, delivery);
     subscription_due(w, d->subscription);
 }
 
@@ -166,7 +166,7 @@ void delivery_take(struct worker *w, uint32_t delivery) {
     struct subscription *s = worker_subscription(w, d->subscription);
     worker_step(w);
     switch (d->state) {
-    case DELIVERY_AGAIN: again_take(w, s, delivery); break;
+    case DELIVERY_REDELIVERED: redelivery_take(w, s, delivery); break;
     case DELIVERY_DEFERRED: take_deferred(w, s, d); break;
     case DELIVERY_IN_FLIGHT:
         if (d->keyed) policy_slot_release(w, delivery);

@@ -4,8 +4,6 @@
 #include <assert.h>
 #include <string.h>
 
-#include "shards/acknowledge.h"
-#include "shards/again.h"
 #include "shards/answers.h"
 #include "shards/compacted.h"
 #include "shards/delivery.h"
@@ -17,12 +15,14 @@
 #include "shards/parts.h"
 #include "shards/policy.h"
 #include "shards/records.h"
+#include "shards/redelivery.h"
 #include "shards/room.h"
 #include "shards/rotation.h"
 #include "shards/slots.h"
 #include "shards/split.h"
 #include "shards/stream.h"
 #include "shards/subscription.h"
+#include "shards/transaction_acks.h"
 
 /* Limits for one subscription in one turn, so that other subscriptions and requests get their share, and acceptors can
  * send what one turn has delivered while the next one delivers more. */
@@ -62,7 +62,7 @@ __attribute__((cold)) static int64_t parts_of(const struct worker *w, uint32_t d
 }
 
 /* Takes the permits of a message with `count` unfinished parts. Where the order counts, a consumer with n permits reads n
- * messages, batches or not, as with a real Pulsar broker; where consumers take turns, the permits are counted before each
+ * messages, batches or not; where consumers take turns, the permits are counted before each
  * message. */
 static void take_permits(const struct worker *w, struct consumer *c, int64_t count) {
     struct subscription *s = worker_subscription(w, c->subscription);
@@ -211,11 +211,11 @@ static enum dispatched dispatch_parts(struct worker *w, uint32_t subscription, u
     uint32_t count = 0, n;
     uint16_t attempts = d->attempts;
     do {
-        n = count ? s->again_first : delivery;
+        n = count ? s->redelivery_first : delivery;
         delivery_take(w, n);
         delivery_fly(w, n, consumer);
         count++;
-        n = s->again_first;
+        n = s->redelivery_first;
         next = worker_delivery(w, n);
     } while (n && c->next_turn && !s->blocked && next->seq == d->seq && next->part == d->part + count &&
              next->attempts == attempts);
@@ -250,7 +250,7 @@ static uint32_t holder_of(const struct worker *w, uint32_t subscription, const s
 static uint32_t chunk_again(const struct worker *w, uint32_t subscription, uint16_t slot) {
     const struct subscription *s = worker_subscription(w, subscription);
     const struct topic *t = subscription_topic(w, s);
-    uint32_t n = s->again_first, first = 0;
+    uint32_t n = s->redelivery_first, first = 0;
     uint64_t first_seq = UINT64_MAX;
     for (int i = 0; n && i <= CHUNKS_HELD_BACK; i++) {
         const struct delivery *d = worker_delivery(w, n);
@@ -268,7 +268,7 @@ static uint32_t chunk_again(const struct worker *w, uint32_t subscription, uint1
 static uint32_t first_again(const struct worker *w, uint32_t subscription, uint32_t consumer) {
     const struct subscription *s = worker_subscription(w, subscription);
     const struct topic *t = subscription_topic(w, s);
-    uint32_t n = s->again_first;
+    uint32_t n = s->redelivery_first;
     if (s->policy != POLICY_TURNS) return n;
     for (int i = 0; n && i <= CHUNKS_HELD_BACK; i++) {
         const struct delivery *d = worker_delivery(w, n);
@@ -287,7 +287,7 @@ static void hold_slot(struct worker *w, uint32_t delivery, uint16_t slot) {
 
 /* Makes the message that the cursor has just passed wait, as a redelivery. */
 static enum dispatched hold_back(struct worker *w, uint32_t subscription, uint64_t seq, const struct record *r) {
-    if (worker_subscription(w, subscription)->again >= CHUNKS_HELD_BACK) return STUCK;
+    if (worker_subscription(w, subscription)->redeliveries >= CHUNKS_HELD_BACK) return STUCK;
     uint32_t delivery = delivery_make(w, subscription, seq, r->id);
     if (!delivery) return STUCK;
     subscription_pass(w, subscription);
@@ -385,14 +385,15 @@ static enum dispatched dispatch_front(struct worker *w, uint32_t subscription, u
     enum readable readable = message_readable(w, t, r);
     if (readable != READ_WHOLE) return readable == READ_MORE ? LOOKING : leave_out(w, subscription, seq, 0);
     bool chunk = is_chunk(w, subscription, r);
-    if (chunk && s->again && chunk_again(w, subscription, policy_slot(r)))
+    if (chunk && s->redeliveries && chunk_again(w, subscription, policy_slot(r)))
         consumer = 0;
     else if (chunk)
         consumer = holder_of(w, subscription, r, consumer);
     if (!consumer) return hold_back(w, subscription, seq, r);
     uint32_t packed = packed_for(w, r, consumer);
     if (packed > 1 && !split_fits(w, packed)) return STUCK;
-    if (packed > 1 && s->again >= SPLIT_AHEAD) return dispatch_again(w, subscription, s->again_first, consumer);
+    if (packed > 1 && s->redeliveries >= SPLIT_AHEAD)
+        return dispatch_again(w, subscription, s->redelivery_first, consumer);
     uint32_t delivery = delivery_make(w, subscription, seq, r->id);
     if (!delivery) return STUCK;
     subscription_pass(w, subscription);
@@ -409,7 +410,7 @@ static enum dispatched dispatch_front(struct worker *w, uint32_t subscription, u
 
 /* Messages of a split batch are delivered before those behind the batch. */
 static bool is_new_part(const struct worker *w, const struct subscription *s) {
-    const struct delivery *d = worker_delivery(w, s->again_first);
+    const struct delivery *d = worker_delivery(w, s->redelivery_first);
     return d->part && !d->attempts;
 }
 
@@ -417,15 +418,16 @@ static enum dispatched dispatch_one(struct worker *w, uint32_t subscription) {
     struct subscription *s = worker_subscription(w, subscription);
     uint64_t seq;
     bool ahead = subscription_front(w, subscription, &seq);
-    if (s->paused || s->blocked || !s->turn || (!ahead && !s->again_first)) return NOTHING;
+    if (s->paused || s->blocked || !s->turn || (!ahead && !s->redelivery_first)) return NOTHING;
     uint32_t consumer = rotation_next(w, s);
     if (!consumer) return STUCK;
     /* Redeliveries and new messages take turns, so that neither endless requeueing nor a long backlog starves the
      * other. */
-    bool again = s->again_first && (s->again_next || !ahead || subscription_is_ordered(s) || is_new_part(w, s));
+    bool again =
+        s->redelivery_first && (s->redelivery_next || !ahead || subscription_is_ordered(s) || is_new_part(w, s));
     uint32_t delivery = again ? first_again(w, subscription, consumer) : 0;
     again = again && (delivery || !ahead);
-    s->again_next = !again;
+    s->redelivery_next = !again;
     if (!again) return dispatch_front(w, subscription, seq, consumer);
     return delivery ? dispatch_again(w, subscription, delivery, consumer) : STUCK;
 }
@@ -475,7 +477,7 @@ static enum dispatched send_keyed(struct worker *w, uint32_t subscription, uint3
 /* Notes that the message at `seq` has been seen among the redeliveries, or has just been added to them. */
 static void saw(const struct worker *w, uint32_t subscription, uint64_t seq, const struct keyed *k, bool sent) {
     struct consumer_rank *rank = k->consumer ? worker_consumer(w, k->consumer)->rank : NULL;
-    if (rank) again_saw(worker_subscription(w, subscription), rank, seq, sent);
+    if (rank) redelivery_saw(worker_subscription(w, subscription), rank, seq, sent);
 }
 
 /* Whether a batch was not sent but split: its parts have just been added to the redeliveries, none seen yet. */
@@ -488,7 +490,7 @@ static bool dispatch_held_back(struct worker *w, uint32_t subscription, struct k
                                enum dispatched *outcome) {
     struct subscription *s = worker_subscription(w, subscription);
     const struct topic *t = subscription_topic(w, s);
-    uint32_t n = again_to_look_at(w, s), next;
+    uint32_t n = redelivery_to_look_at(w, s), next;
     for (; n && *left && s->turn && !s->blocked; n = next) {
         const struct delivery *d = worker_delivery(w, n);
         const uint64_t seq = s->look.from = d->seq;
@@ -514,11 +516,11 @@ static bool dispatch_held_back(struct worker *w, uint32_t subscription, struct k
             if (goes && send_keyed(w, subscription, n, k) != ONE) return false;
             *left -= goes;
             /* The rest of a batch may have gone with it. */
-            if (next && worker_delivery(w, next)->state != DELIVERY_AGAIN) next = s->again_first;
-            if (goes && is_split(w, n)) next = again_to_look_at(w, s);
+            if (next && worker_delivery(w, next)->state != DELIVERY_REDELIVERED) next = s->redelivery_first;
+            if (goes && is_split(w, n)) next = redelivery_to_look_at(w, s);
         }
         /* A consumer may take messages now that this pass has skipped. */
-        if (s->look.from < seq) next = again_to_look_at(w, s);
+        if (s->look.from < seq) next = redelivery_to_look_at(w, s);
     }
     s->look.from = n ? worker_delivery(w, n)->seq : UINT64_MAX;
     return true;
@@ -529,7 +531,8 @@ static enum dispatched dispatch_new_keyed(struct worker *w, uint32_t subscriptio
     struct subscription *s = worker_subscription(w, subscription);
     const struct topic *t = subscription_topic(w, s);
     uint64_t seq;
-    while (*left && s->turn && !s->blocked && s->again < KEY_HELD_BACK && subscription_front(w, subscription, &seq)) {
+    while (*left && s->turn && !s->blocked && s->redeliveries < KEY_HELD_BACK &&
+           subscription_front(w, subscription, &seq)) {
         if (k->looked >= DISPATCH_LOOKED * w->piece) return ONE;
         k->looked += LOOKED_FOR_ONE;
         const struct record *r = message_of(w, t, seq);
@@ -568,7 +571,7 @@ static enum dispatched dispatch_by_key(struct worker *w, uint32_t subscription) 
     }
     if (k.full_seq == UINT64_MAX) return outcome;
     /* What was skipped because an acceptor takes no more may go as soon as it does. */
-    again_look_from(s, k.full_seq);
+    redelivery_look_from(s, k.full_seq);
     return outcome == ONE && !left ? ONE : STUCK;
 }
 

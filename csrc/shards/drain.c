@@ -16,7 +16,7 @@
 enum drain_phase { BEGINS, AHEAD, PASSED };
 
 static uint32_t departed(const struct subscription *s) {
-    return s->again + s->deferred + s->inflight;
+    return s->redeliveries + s->deferred + s->inflight;
 }
 
 /* Drops deliveries of one list. Returns how many may still be looked at. */
@@ -30,7 +30,7 @@ static uint32_t drop_some(struct worker *w, uint32_t first, uint64_t from, uint3
 
 static uint32_t drop_departed(struct worker *w, uint32_t subscription, uint64_t from, uint32_t most) {
     const struct subscription *s = worker_subscription(w, subscription);
-    most = drop_some(w, s->again_first, from, most);
+    most = drop_some(w, s->redelivery_first, from, most);
     most = drop_some(w, s->deferred_first, from, most);
     for (uint32_t c = s->consumer_first; c && most; c = worker_consumer(w, c)->next)
         most = drop_some(w, worker_consumer(w, c)->inflight_first, from, most);

@@ -114,15 +114,15 @@ static bool leave_some(struct worker *w, struct handover *h, uint64_t most) {
     struct subscription *s = worker_subscription(w, h->leaving);
     struct topic *t = topic_at(&w->topics, h->topic);
     const struct stream *stream = &t->stream;
-    for (; (s->again_first || s->deferred_first) && w->steps < most; worker_step(w))
-        delivery_drop(w, s->again_first ? s->again_first : s->deferred_first);
+    for (; (s->redelivery_first || s->deferred_first) && w->steps < most; worker_step(w))
+        delivery_drop(w, s->redelivery_first ? s->redelivery_first : s->deferred_first);
     uint64_t end = s->cold < stream->end ? s->cold : stream->end, seq = s->cursor;
     for (; w->steps < most && (seq = stream_next(stream, seq)) < end; seq++) {
         worker_step(w);
         if (!stream_delayed(stream, seq)) message_release(w, h->topic, seq);
     }
     s->cursor = seq;
-    return seq >= end && !s->again_first && !s->deferred_first && !consumers_give_back(w, h->leaving);
+    return seq >= end && !s->redelivery_first && !s->deferred_first && !consumers_give_back(w, h->leaving);
 }
 
 /* --- all --------------------------------------------------------------------------------------------------------- */
@@ -206,7 +206,7 @@ static void has_left(struct worker *w, struct handover *h) {
 static bool may_yet_be_joined(const struct worker *w, struct handover *h) {
     const struct subscription *s = worker_subscription(w, h->subscription);
     bool alone = h->to_join && h->subscription && !s->consumers;
-    return alone && h->waited++ < 2 * (s->again / (w->piece / 2 + 1));
+    return alone && h->waited++ < 2 * (s->redeliveries / (w->piece / 2 + 1));
 }
 
 uint32_t handover_go_on(struct worker *w, struct handover *h, uint64_t most) {

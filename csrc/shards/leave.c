@@ -15,7 +15,7 @@
 /* How many messages it has to release. */
 static uint64_t burden(const struct topic *t, const struct subscription *s) {
     uint64_t ahead = s->reader || t->ahead < s->taken ? 0 : t->ahead - s->taken;
-    return ahead + s->again + s->deferred + s->inflight;
+    return ahead + s->redeliveries + s->deferred + s->inflight;
 }
 
 bool subscription_leave(struct worker *w, uint32_t subscription) {
@@ -41,11 +41,11 @@ bool subscription_leave(struct worker *w, uint32_t subscription) {
 /* Frees deliveries of an orphan. False: it has more. */
 static bool orphan_clear(struct worker *w, uint32_t subscription, uint64_t most) {
     const struct subscription *s = worker_subscription(w, subscription);
-    while ((s->again_first || s->deferred_first) && w->steps < most) {
+    while ((s->redelivery_first || s->deferred_first) && w->steps < most) {
         worker_step(w);
-        delivery_drop(w, s->again_first ? s->again_first : s->deferred_first);
+        delivery_drop(w, s->redelivery_first ? s->redelivery_first : s->deferred_first);
     }
-    return !s->again_first && !s->deferred_first && !consumers_give_back(w, subscription);
+    return !s->redelivery_first && !s->deferred_first && !consumers_give_back(w, subscription);
 }
 
 bool subscriptions_clear_orphans(struct worker *w) {

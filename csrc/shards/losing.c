@@ -137,7 +137,7 @@ static void lose_for(struct worker *w, uint32_t subscription, const struct losse
     const struct topic *t = subscription_topic(w, s);
     uint64_t from = subscription_held_from(s), until = topic_given_until(t);
     consumers_have_left(w, subscription);
-    drop_among(w, s->again_first, all);
+    drop_among(w, s->redelivery_first, all);
     drop_among(w, s->deferred_first, all);
     for (uint32_t c = s->consumer_first; c; c = worker_consumer(w, c)->next)
         drop_among(w, worker_consumer(w, c)->inflight_first, all);

@@ -88,7 +88,7 @@ static void mend_topic(struct worker *w, uint32_t topic) {
     if (t->keeps && t->stopped_seq > t->next_seq) t->next_seq = t->stopped_seq;
     for (uint32_t n = t->subscriptions; n; n = worker_subscription(w, n)->next) {
         if (worker_subscription(w, n)->cursor > t->next_seq) t->next_seq = worker_subscription(w, n)->cursor;
-        forget_stray(w, n, worker_subscription(w, n)->again_first);
+        forget_stray(w, n, worker_subscription(w, n)->redelivery_first);
         forget_stray(w, n, worker_subscription(w, n)->deferred_first);
     }
     t->waiting_messages = t->waiting_delayed = t->kept_messages = t->kept_delayed = t->ahead = 0;

@@ -1,4 +1,4 @@
-/* Messages of topics that are not persistent, as those of a Pulsar broker: a message goes from the ring of its publisher
+/* Messages of topics that are not persistent: a message goes from the ring of its publisher
  * straight to the consumers that can take it at that moment, with permits and room on the way to them. It is in no log,
  * no stream and no list of deliveries, so nobody can get it later or again, and finishing it does nothing. All such
  * messages have the same place, seq 0. */

@@ -25,7 +25,7 @@ static uint64_t oldest_of_channel(struct worker *w, uint32_t subscription) {
     uint64_t lowest = UINT64_MAX;
     uint32_t steps = WORKER_TURN_STEPS;
     if (!subscription_front(w, subscription, &lowest)) lowest = UINT64_MAX;
-    lowest = lowest_of(w, s->again_first, lowest, &steps);
+    lowest = lowest_of(w, s->redelivery_first, lowest, &steps);
     for (uint32_t n = s->consumer_first; n && steps; n = worker_consumer(w, n)->next, steps -= steps > 0)
         lowest = lowest_of(w, worker_consumer(w, n)->inflight_first, lowest, &steps);
     w->steps += WORKER_TURN_STEPS - steps;

@@ -1,4 +1,4 @@
-/* What NSQ calls a paused topic. The topic itself keeps messages that are published during the pause, once, whatever
+/* A paused topic. The topic itself keeps messages that are published during the pause, once, whatever
  * channels and tube it has or gets; these hold nothing of them. When the pause ends, the messages are given to the
  * channels and the tube there are then, the oldest first, a piece a turn. Meanwhile messages before stopped_seq have
  * been given, and the others are kept. So no request has to wait for the end of that, and a channel that is made or

@@ -7,10 +7,10 @@
 #include <string.h>
 
 #include "base/mix.h"
-#include "shards/again.h"
 #include "shards/answers.h"
 #include "shards/consumer.h"
 #include "shards/due.h"
+#include "shards/redelivery.h"
 #include "shards/rotation.h"
 
 /* --- who may join ------------------------------------------------------------------------------------------------- */
@@ -49,7 +49,7 @@ static void limit_inflight(struct worker *w, uint32_t subscription, uint32_t mos
 
 bool policy_prepare(struct worker *w, uint32_t subscription, const struct policy_wish *wish) {
     struct subscription *s = worker_subscription(w, subscription);
-    return s->consumers || wish->policy.policy == POLICY_TURNS || again_order(w, s, w->piece / 2 + 1);
+    return s->consumers || wish->policy.policy == POLICY_TURNS || redelivery_order(w, s, w->piece / 2 + 1);
 }
 
 uint8_t policy_admit(struct worker *w, uint32_t subscription, const struct policy_wish *wish) {
@@ -198,7 +198,7 @@ bool policy_joined(struct worker *w, uint32_t consumer, const struct policy_wish
     struct subscription *s = worker_subscription(w, c->subscription);
     if (!subscription_is_ordered(s)) return rotation_prefer(w, consumer, wish->policy.priority);
     if (!(c->rank = rank_of(wish, (uint64_t)c->client << 32 | c->number))) return false;
-    again_look_anew(s);
+    redelivery_look_anew(s);
     if (s->policy == POLICY_FAILOVER) choose_beside(w, c->subscription, consumer);
     subscription_due(w, c->subscription);
     return true;
@@ -207,7 +207,7 @@ bool policy_joined(struct worker *w, uint32_t consumer, const struct policy_wish
 void policy_left(struct worker *w, uint32_t subscription, uint32_t consumer) {
     struct subscription *s = worker_subscription(w, subscription);
     if (!subscription_is_ordered(s)) return;
-    again_look_anew(s);
+    redelivery_look_anew(s);
     s->rechoose = true;
     if (s->active == consumer) s->active = 0;
     subscription_due(w, subscription);

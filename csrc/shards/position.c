@@ -102,8 +102,8 @@ static uint64_t lowest_of(const struct worker *w, uint32_t first, uint64_t lowes
 enum { LOOKED_IN_STEP = 16 };
 
 static uint64_t first_in_lists(struct worker *w, const struct subscription *s) {
-    w->steps += ((uint64_t)s->again + s->deferred + s->inflight) / LOOKED_IN_STEP;
-    uint64_t lowest = lowest_of(w, s->again_first, lowest_of(w, s->deferred_first, s->cursor));
+    w->steps += ((uint64_t)s->redeliveries + s->deferred + s->inflight) / LOOKED_IN_STEP;
+    uint64_t lowest = lowest_of(w, s->redelivery_first, lowest_of(w, s->deferred_first, s->cursor));
     for (uint32_t c = s->consumer_first; c; c = worker_consumer(w, c)->next)
         lowest = lowest_of(w, worker_consumer(w, c)->inflight_first, lowest);
     return lowest;
@@ -132,7 +132,7 @@ static enum outcome first_of_many(struct worker *w, struct client *c, uint32_t s
 static enum outcome first_unfinished(struct worker *w, uint32_t client, uint32_t subscription, uint64_t *lowest) {
     const struct subscription *s = worker_subscription(w, subscription);
     struct client *c = client_at(&w->clients, client);
-    uint64_t steps = ((uint64_t)s->again + s->deferred + s->inflight) / LOOKED_IN_STEP;
+    uint64_t steps = ((uint64_t)s->redeliveries + s->deferred + s->inflight) / LOOKED_IN_STEP;
     if (c->done || steps > worker_spare(w)) return first_of_many(w, c, subscription, lowest);
     *lowest = first_in_lists(w, s);
     return DONE;

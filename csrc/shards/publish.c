@@ -6,7 +6,6 @@
 
 #include "shards/answers.h"
 #include "shards/catalog.h"
-#include "shards/commit.h"
 #include "shards/durable.h"
 #include "shards/enter.h"
 #include "shards/handover_state.h"
@@ -18,6 +17,7 @@
 #include "shards/retain.h"
 #include "shards/room.h"
 #include "shards/topic_life.h"
+#include "shards/transaction_end.h"
 #include "shards/transactions.h"
 
 /* A PRODUCER record, whose attributes are its part. */

@@ -424,7 +424,7 @@ void queue_pause(struct worker *w, uint32_t topic, uint64_t pause_ns) {
     push(&w->pauses, pause_places(w), heap_key(t->unpause_ns, 0, topic));
 }
 
-/* Whether the name is that of a topic in a namespace of Pulsar's: lists of those need not tell of other tubes. */
+/* Whether the name is that of a topic in a namespace: lists of those need not tell of other tubes. */
 static bool is_in_namespace(const struct topic *t) {
     static const char scheme[] = "persistent://";
     return t->name_bytes >= sizeof scheme && memcmp(t->name, scheme, sizeof scheme - 1) == 0;

@@ -13,9 +13,7 @@
 #include "base/crc32c.h"
 #include "log/copies.h"
 #include "log/log_scan.h"
-#include "shards/acknowledge.h"
 #include "shards/calls.h"
-#include "shards/commit.h"
 #include "shards/durable.h"
 #include "shards/enter.h"
 #include "shards/forgotten.h"
@@ -33,6 +31,8 @@
 #include "shards/stream.h"
 #include "shards/subscription.h"
 #include "shards/topic_life.h"
+#include "shards/transaction_acks.h"
+#include "shards/transaction_end.h"
 
 /* An invented name that hashes to this shard, for messages whose topic's name is damaged, so that they can be found and
  * consumed. */

@@ -3,11 +3,9 @@
 #include "shards/requests.h"
 
 #include "ringbuf/request_each.h"
-#include "shards/acknowledge.h"
 #include "shards/answers.h"
 #include "shards/attach.h"
 #include "shards/catalog.h"
-#include "shards/commit.h"
 #include "shards/compacted.h"
 #include "shards/consume.h"
 #include "shards/large.h"
@@ -20,6 +18,8 @@
 #include "shards/queue.h"
 #include "shards/stats.h"
 #include "shards/topic_life.h"
+#include "shards/transaction_acks.h"
+#include "shards/transaction_end.h"
 #include "shards/tube.h"
 
 /* Carries out a request. `topic` is the worker's own number. */

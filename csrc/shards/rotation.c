@@ -5,8 +5,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "shards/again.h"
 #include "shards/due.h"
+#include "shards/redelivery.h"
 
 enum { PRIORITIES = 64 };
 
@@ -107,6 +107,6 @@ void consumer_settle(struct worker *w, uint32_t consumer) {
         return;
     }
     rotation_join(w, consumer);
-    if (c->rank) again_look_for(worker_subscription(w, c->subscription), c->rank);
+    if (c->rank) redelivery_look_for(worker_subscription(w, c->subscription), c->rank);
     subscription_due(w, c->subscription);
 }

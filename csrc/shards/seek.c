@@ -82,7 +82,7 @@ static void reset_all(struct worker *w, uint32_t first, uint64_t from) {
 void subscription_seek(struct worker *w, uint32_t subscription, uint64_t seq) {
     struct subscription *s = worker_subscription(w, subscription);
     consumers_have_left(w, subscription);
-    reset_all(w, s->again_first, seq);
+    reset_all(w, s->redelivery_first, seq);
     reset_all(w, s->deferred_first, seq);
     for (uint32_t c = s->consumer_first; c; c = worker_consumer(w, c)->next)
         reset_all(w, worker_consumer(w, c)->inflight_first, seq);

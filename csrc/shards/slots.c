@@ -4,8 +4,8 @@
 
 #include <assert.h>
 
-#include "shards/again.h"
 #include "shards/due.h"
+#include "shards/redelivery.h"
 
 static uint64_t use_key(uint32_t subscription, uint16_t slot) {
     return (uint64_t)subscription << 16 | slot;
@@ -57,7 +57,7 @@ void policy_slot_release(struct worker *w, uint32_t delivery) {
     d->keyed = false;
     assert(number && use->count);
     if (--use->count) return;
-    if (use->awaited) again_look_anew(subscription_at(all, d->subscription));
+    if (use->awaited) redelivery_look_anew(subscription_at(all, d->subscription));
     map_remove(&all->slot_uses, key);
     arena_give(&all->slots, number);
     subscription_due(w, d->subscription);

@@ -1,4 +1,4 @@
-/* Answers beanstalkd's clients that ask for figures of a tube or job, and pauses tubes. */
+/* Figures of a topic's job queue or of a job, and pauses of tubes. */
 #include "shards/stats.h"
 
 #include <string.h>

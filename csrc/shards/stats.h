@@ -1,4 +1,4 @@
-/* Answers beanstalkd's clients that ask for figures of a tube or job, and pauses tubes. */
+/* Figures of a topic's job queue or of a job, and pauses of tubes. */
 #ifndef MQ_SHARDS_STATS_H
 #define MQ_SHARDS_STATS_H
 

@@ -109,7 +109,7 @@ bool subscription_holds(const struct worker *w, uint32_t subscription, uint64_t 
 
 uint64_t subscription_depth(const struct worker *w, const struct subscription *s) {
     const struct topic *t = subscription_topic(w, s);
-    return (t->ahead > s->taken ? t->ahead - s->taken : 0) + s->again +
+    return (t->ahead > s->taken ? t->ahead - s->taken : 0) + s->redeliveries +
            (s->cursor < s->cold ? position_depth(w, s) : 0);
 }
 
@@ -264,7 +264,7 @@ bool subscription_owns_stream(const struct worker *w, const struct subscription 
 void subscription_empty(struct worker *w, uint32_t subscription, uint64_t until) {
     struct subscription *s = worker_subscription(w, subscription);
     consumers_have_left(w, subscription);
-    while (s->again_first) delivery_drop(w, s->again_first);
+    while (s->redelivery_first) delivery_drop(w, s->redelivery_first);
     while (s->deferred_first) delivery_drop(w, s->deferred_first);
     for (uint32_t c = s->consumer_first; c; c = worker_consumer(w, c)->next)
         while (worker_consumer(w, c)->inflight_first) delivery_drop(w, worker_consumer(w, c)->inflight_first);
@@ -293,7 +293,7 @@ uint32_t subscription_finish_upto(struct worker *w, uint32_t subscription, uint6
     if (!s->cursor) return 0;
     consumers_have_left(w, subscription);
     if (seq >= s->cursor) seq = s->cursor - 1;
-    uint32_t left = drop_upto(w, s->deferred_first, seq, drop_upto(w, s->again_first, seq, most));
+    uint32_t left = drop_upto(w, s->deferred_first, seq, drop_upto(w, s->redelivery_first, seq, most));
     for (uint32_t c = s->consumer_first; c && left; c = worker_consumer(w, c)->next)
         left = drop_upto(w, worker_consumer(w, c)->inflight_first, seq, left);
     s->finished += most - left;

@@ -8,7 +8,7 @@
  * Memory only, from the ground up:
  *
  *   due.c            which subscriptions are to be visited
- *   again.c          redeliveries
+ *   redelivery.c          redeliveries
  *   rotation.c       which consumer's turn it is
  *   slots.c          keys of which a consumer has messages in flight
  *   owners.c         which consumer has a key
@@ -63,13 +63,13 @@ enum { TOPIC_MAX_SUBSCRIPTIONS = 16384, CHANNEL_NAME_MAX = 255, UPTO_ALL = UINT1
 
 /* POLICY_KEY: how far the list of redeliveries has been searched. None before `from` can be delivered now; those from
  * `began` to there have been looked at in order since any of them may last have become deliverable. */
-struct again_look {
+struct redelivery_look {
     uint64_t from, began; /* seqs */
-    uint64_t round;       /* counts the times at which every struct again_own became void */
+    uint64_t round;       /* counts the times at which every struct redelivery_own became void */
 };
 
 /* Of a consumer: none of its redeliveries comes before `from`, if `round` is that of the subscription. */
-struct again_own {
+struct redelivery_own {
     uint64_t from, round;
     bool is_there; /* the one at `from` has been seen, and the consumer could not take it */
 };
@@ -81,7 +81,7 @@ struct subscription {
     uint32_t next;   /* in the topic's list */
     char *name;
     uint32_t name_bytes;
-    bool paused, due, touched, again_next;
+    bool paused, due, touched, redelivery_next;
     bool rechoose;      /* POLICY_FAILOVER: the active consumer has to be chosen again */
     bool counted;       /* POLICY_FAILOVER: it was chosen by counting up to the pick */
     bool blocked;       /* it had most_inflight in flight, and has not finished half of them since */
@@ -103,11 +103,12 @@ struct subscription {
     uint64_t taken;      /* how many of topic.ahead the cursor has passed */
     uint64_t joined;     /* topic.messages when it was made, less those that waited for it */
 
-    uint32_t again_first, again_last, again; /* the list of redeliveries, oldest first, and its length */
-    uint32_t again_near;                     /* the last one put in: the next is seldom far from it */
-    uint32_t again_root;                     /* the treap over those in the order of seqs ... */
-    uint32_t again_unsorted;                 /* ... which end here; 0: all are in order */
-    struct again_look look;                  /* POLICY_KEY */
+    uint32_t redelivery_first, redelivery_last,
+        redeliveries;             /* the list of redeliveries, oldest first, and its length */
+    uint32_t redelivery_near;     /* the last one put in: the next is seldom far from it */
+    uint32_t redelivery_root;     /* the treap over those in the order of seqs ... */
+    uint32_t redelivery_unsorted; /* ... which end here; 0: all are in order */
+    struct redelivery_look look;  /* POLICY_KEY */
     uint64_t
         owners; /* POLICY_KEY: the round in which owners of slots were found; 0: not since a consumer came or went */
     uint32_t deferred_first, deferred;
@@ -173,8 +174,8 @@ struct consumer {
 
 /* What a policy other than POLICY_TURNS needs to know of a consumer. */
 struct consumer_rank {
-    struct again_own own; /* POLICY_KEY */
-    uint64_t seed;        /* determines its share of the slots */
+    struct redelivery_own own; /* POLICY_KEY */
+    uint64_t seed;             /* determines its share of the slots */
     uint32_t priority, order, pick;
     uint32_t range_count;
     uint32_t name_bytes;
@@ -183,7 +184,7 @@ struct consumer_rank {
 };
 
 /* SPLIT: a batch whose messages have deliveries of their own. */
-enum delivery_state { DELIVERY_IN_FLIGHT = 1, DELIVERY_AGAIN, DELIVERY_DEFERRED, DELIVERY_SPLIT };
+enum delivery_state { DELIVERY_IN_FLIGHT = 1, DELIVERY_REDELIVERED, DELIVERY_DEFERRED, DELIVERY_SPLIT };
 
 struct delivery {
     uint32_t next;  /* in the index's chain, or the arena's free list */

@@ -64,7 +64,7 @@ struct topic {
     bool non_persistent; /* its name says that its messages are not stored (non_persistent.c) */
     bool tube;           /* somebody put into, used, watched or reserved from its job queue */
     bool end_unwritten;  /* it is no longer durable, but the log does not say so yet */
-    bool stopped;        /* paused as in NSQ: it keeps what is published */
+    bool stopped;        /* paused: it keeps what is published (pause.c) */
     bool keeps;      /* it keeps messages from stopped_seq on: it is stopped, or is releasing them since (pause.c) */
     bool ending;     /* it is being deleted: its stream is in a tomb already */
     bool terminated; /* it takes no more messages */

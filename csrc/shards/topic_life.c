@@ -7,7 +7,6 @@
 
 #include "shards/answers.h"
 #include "shards/backlog.h"
-#include "shards/commit.h"
 #include "shards/dismiss.h"
 #include "shards/drain.h"
 #include "shards/due.h"
@@ -31,6 +30,7 @@
 #include "shards/stream.h"
 #include "shards/subscription.h"
 #include "shards/tomb.h"
+#include "shards/transaction_end.h"
 
 /* --- the tube of a durable topic ---------------------------------------------------------------------------------- */
 

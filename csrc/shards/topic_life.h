@@ -12,7 +12,7 @@ enum outcome topic_make_tube(struct worker *w, uint32_t topic);
 static inline enum outcome topic_want_tube(struct worker *w, uint32_t topic) {
     return topic_at(&w->topics, topic)->tube ? DONE : topic_make_tube(w, topic);
 }
-/* A channel that is asked for; `start` NULL: it begins as NSQ's channels do. */
+/* A channel that is asked for; `start` NULL: with the topic's backlog if it is the first, else with what comes. */
 struct channel_wish {
     const char *name;
     size_t name_bytes;

@@ -13,7 +13,6 @@
 #include "log/large.h"
 #include "log/sync.h"
 #include "shards/attach.h"
-#include "shards/commit.h"
 #include "shards/consumer.h"
 #include "shards/delivery.h"
 #include "shards/dispatch.h"
@@ -32,6 +31,7 @@
 #include "shards/subscription.h"
 #include "shards/tomb.h"
 #include "shards/topic_life.h"
+#include "shards/transaction_end.h"
 #include "shards/transactions.h"
 #include "shards/upto.h"
 

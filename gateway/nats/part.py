@@ -27,5 +27,5 @@ class NatsPart(Part):
     def reload(self, settings: Mapping[str, Any]) -> None:
         self._monitoring.reload(settings["nats"])
 
-    async def close(self, patience_s: float) -> None:
-        await self._server.close(patience_s)
+    async def close(self, timeout_s: float) -> None:
+        await self._server.close(timeout_s)

@@ -95,9 +95,9 @@ class NsqPart(Part):
     def attach(self, handover: Handover) -> None:
         self._from_acceptors.attach(handover)
 
-    async def close(self, patience_s: float) -> None:
+    async def close(self, timeout_s: float) -> None:
         self._from_acceptors.close()
-        await self._server.close(patience_s)
+        await self._server.close(timeout_s)
 
 
 def _make_statsd(options: GatewayOptions, shared: Shared) -> Statsd | None:

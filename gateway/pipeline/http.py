@@ -125,10 +125,10 @@ class PipelineHttp:
         """What named readers have not read, by topic; empty with --memory. Raises ReadersError, OSError."""
         return {} if self._readers is None else await self._readers.unread()
 
-    async def close(self, patience_s: float) -> None:
-        """Accepts no more connections, and waits up to `patience_s` for requests that are being served."""
+    async def close(self, timeout_s: float) -> None:
+        """Accepts no more connections, and waits up to `timeout_s` for requests that are being served."""
         await self._writers.close()
-        await self.server.close(patience_s)
+        await self.server.close(timeout_s)
 
     async def end_threads(self) -> None:
         """Ends the threads. To be called last: NSQ's /stats calls unread() as well."""

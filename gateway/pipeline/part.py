@@ -55,10 +55,10 @@ class PipelinePart(Part):
     def work(self) -> Sequence[Coroutine[Any, Any, None]]:
         return [self._http.run(), self._console.figures.run()]
 
-    async def close(self, patience_s: float) -> None:
-        await self._http.close(patience_s)
+    async def close(self, timeout_s: float) -> None:
+        await self._http.close(timeout_s)
 
-    async def end(self, patience_s: float) -> None:
+    async def end(self, timeout_s: float) -> None:
         await self._http.end_threads()
         if self._is_in_memory:
             await asyncio.to_thread(shutil.rmtree, self._staging_dir, ignore_errors=True)

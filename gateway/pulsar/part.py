@@ -34,5 +34,5 @@ class PulsarPart(Part):
     def reload(self, settings: Mapping[str, Any]) -> None:
         self._service.reload(settings["pulsar"])
 
-    async def end(self, patience_s: float) -> None:
-        await self._service.close(patience_s)
+    async def end(self, timeout_s: float) -> None:
+        await self._service.close(timeout_s)

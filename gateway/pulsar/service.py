@@ -113,11 +113,11 @@ class PulsarService:
         """An acceptor has been restarted."""
         self._watches.forget(acceptor)
 
-    async def close(self, patience_s: float) -> None:
+    async def close(self, timeout_s: float) -> None:
         await self._upkeep.close()
         await self._compaction.close()
         await self._coordinator.close()
-        await self._http.server.close(patience_s)
+        await self._http.server.close(timeout_s)
         self._watches.close()
         self._schema_checks.close()
         await self._store.close()

@@ -111,14 +111,14 @@ static uint32_t audit_subscription(const struct worker *w, uint32_t subscription
     const struct subscription *s = at(w, subscription);
     uint32_t consumers = 0, inflight = audit_left(w, subscription);
     assert(s->topic == topic);
-    assert(s->again == count_deliveries(w, s->again_first, subscription, DELIVERY_AGAIN));
+    assert(s->redeliveries == count_deliveries(w, s->redelivery_first, subscription, DELIVERY_REDELIVERED));
     assert(s->deferred == count_deliveries(w, s->deferred_first, subscription, DELIVERY_DEFERRED));
     for (uint32_t c = s->consumer_first; c; c = consumer_at(&w->subscriptions, c)->next, consumers++) {
         audit_consumer(w, c, subscription);
         inflight += consumer_at(&w->subscriptions, c)->inflight;
     }
     assert(s->consumers == consumers && s->inflight == inflight);
-    return s->again + s->deferred + s->inflight;
+    return s->redeliveries + s->deferred + s->inflight;
 }
 
 /* Its first channel takes over its jobs, and is not in the log before it has them all (handover.c). */
@@ -196,7 +196,7 @@ static void audit_stream(const struct worker *w, uint32_t topic) {
         for (uint64_t seq = stream_next(&t->stream, subscription_held_from(at(w, n))); seq < end;
              seq = stream_next(&t->stream, seq + 1))
             ahead += holds_ahead(w, n, seq);
-        uint64_t deliverable = ahead + at(w, n)->again;
+        uint64_t deliverable = ahead + at(w, n)->redeliveries;
         if (at(w, n)->cursor < at(w, n)->cold) deliverable += position_depth(w, at(w, n));
         if (t->ahead - at(w, n)->taken != ahead || subscription_depth(w, at(w, n)) != deliverable)
             fprintf(stderr, "%.*s %.*s: %llu are ahead (%llu), depth %llu (%llu)\n", (int)t->name_bytes, t->name,
@@ -409,7 +409,7 @@ static void add_channel(const struct worker *w, struct holdings *all, const stru
         const struct parts_left *left = delivery ? delivery_parts(w, delivery) : NULL;
         if (left && all_are_left(w, t, seq, left)) left = NULL;
         uint32_t attempts = d->attempts > 0 ? d->attempts : 1;
-        if (delivery && d->state == DELIVERY_AGAIN && !d->attempts && !left)
+        if (delivery && d->state == DELIVERY_REDELIVERED && !d->attempts && !left)
             state = HELD_BACK;
         else if (delivery)
             state = (left ? (uint32_t)left->bits[0] * 64u + left->words : 0) + attempts * 2048u +

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from hypothesis import given
 from hypothesis import strategies as st
-from mq_shards.acceptor.protocols.nats.fetches import LOOKED_AT, MAX_WAITING, PATIENCE_S, Fetches
+from mq_shards.acceptor.protocols.nats.fetches import LOOKED_AT, MAX_WAIT_S, MAX_WAITING, Fetches
 
 AT_ONCE = 16
 
@@ -79,7 +79,7 @@ def test_who_has_waited_too_long_is_told_so_and_nobody_is_asked() -> None:
     for number in range(AT_ONCE):
         slow.want(f"A{number}", "192.0.2.1")
     under_way = list(slow.asked)
-    slow.now_s = PATIENCE_S + 1
+    slow.now_s = MAX_WAIT_S + 1
     slow.answer(under_way[0], "")
     assert len(slow.asked) == len(under_way) - 1
     assert len(slow.heard) == AT_ONCE - len(under_way) + 1 and {jwt for _, jwt in slow.heard} == {""}
@@ -91,7 +91,7 @@ def test_very_many_who_waited_too_long_are_told_so_in_pieces() -> None:
     for number in range(many):
         slow.want(f"A{number}", "192.0.2.1")
     under_way = list(slow.asked)
-    slow.now_s = PATIENCE_S + 1
+    slow.now_s = MAX_WAIT_S + 1
     slow.answer(under_way[0], "")
     longest, turns = len(slow.heard), 1
     while True:

@@ -204,7 +204,7 @@ def test_a_broker_that_is_left_out_is_named_and_so_is_who_wants_to_move_there(
 def test_a_broker_that_does_not_answer_is_named_and_what_is_known_is_shown(
     gateway: Gateway, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mq_shards.pipeline.offsets_command.PATIENCE_MS", 100)
+    monkeypatch.setattr("mq_shards.pipeline.offsets_command.TIMEOUT_MS", 100)
     played = Played()
     fill(gateway, "a", 5)
     with Gateway() as other:

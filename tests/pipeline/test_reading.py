@@ -29,17 +29,17 @@ MS = 10**6
 
 
 def read_range(
-    of: Range, schema: pa.Schema = SCHEMA, *, strict: bool = True, patience_s: float = 2.0
+    of: Range, schema: pa.Schema = SCHEMA, *, strict: bool = True, timeout_s: float = 2.0
 ) -> list[pa.RecordBatch]:
-    given = {"brokers": str(of.address), "topic": of.topic, "pollTimeoutMs": str(round(patience_s * 1000))}
+    given = {"brokers": str(of.address), "topic": of.topic, "pollTimeoutMs": str(round(timeout_s * 1000))}
     options = ReadOptions.parse(given | ({} if strict else {"failOnDataLoss": "false"}), streaming=False)
     return list(task.read(task.Task((of,)), schema, options))
 
 
 def read(gateway: Gateway, topic: str, start: int, end: int, *, gaps_from: int = 0, strict: bool = True,
-         patience_s: float = 2.0, schema: pa.Schema = SCHEMA) -> pa.Table:  # fmt: skip
+         timeout_s: float = 2.0, schema: pa.Schema = SCHEMA) -> pa.Table:  # fmt: skip
     of = Range(gateway.broker, Address.parse(gateway.address), topic, 7, "1", start, end, gaps_from)
-    batches = read_range(of, schema, strict=strict, patience_s=patience_s)
+    batches = read_range(of, schema, strict=strict, timeout_s=timeout_s)
     for batch in batches:
         batch.validate(full=True)
     return pa.Table.from_batches(batches, schema)
@@ -218,7 +218,7 @@ def test_reading_goes_on_where_a_reply_broke_off(gateway: Gateway) -> None:
         gateway.topic("a").add(b"%d" % i * i)
     cuts = iter(range(0, 3000, 7))
     gateway.spoil = lambda topic, start, reply: reply[: next(cuts)]
-    assert read(gateway, "a", 0, 50, patience_s=20)["seq"].to_pylist() == list(range(50))
+    assert read(gateway, "a", 0, 50, timeout_s=20)["seq"].to_pylist() == list(range(50))
 
 
 def test_a_byte_that_went_wrong_on_the_way_is_asked_for_again(gateway: Gateway) -> None:
@@ -296,12 +296,12 @@ def test_a_broker_that_is_gone_is_named(gateway: Gateway) -> None:
         address = Address.parse(other.address)
     of = Range("b", address, "a", 0, "1", 0, 1, 0)
     with pytest.raises(BrokerError, match=str(address.port)):
-        read_range(of, patience_s=0.2)
+        read_range(of, timeout_s=0.2)
     gateway.topics["a"] = Kept(0)
     gateway.topics["a"].add(b"1")
     gateway.spoil = lambda topic, start, reply: b""
     with pytest.raises(BrokerError, match="topic a"):
-        read(gateway, "a", 0, 1, patience_s=0.2)
+        read(gateway, "a", 0, 1, timeout_s=0.2)
 
 
 def test_another_broker_that_answers_at_the_address_is_not_read(gateway: Gateway) -> None:

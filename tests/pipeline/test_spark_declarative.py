@@ -36,7 +36,7 @@ from tests.servers import ROOT, wait_until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PATIENCE_S = 400
+TIMEOUT_S = 400
 ENVIRONMENT = {
     **os.environ,
     "PYSPARK_PYTHON": sys.executable,
@@ -68,7 +68,7 @@ def job(broker: Broker, directory: Path, *more: str) -> list[str]:
 def run(command: Sequence[str], **environment: str) -> str:
     done = subprocess.run(
         command, cwd=ROOT, env={**ENVIRONMENT, **environment}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, timeout=PATIENCE_S, text=True,
+        stderr=subprocess.STDOUT, timeout=TIMEOUT_S, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-6000:]
     return done.stdout
@@ -96,12 +96,12 @@ class Run:
         def said() -> bool:
             return self.said().count(what) >= times
 
-        wait_until(lambda: said() or self._process.poll() is not None, f"the run says {what}", PATIENCE_S)
+        wait_until(lambda: said() or self._process.poll() is not None, f"the run says {what}", TIMEOUT_S)
         assert said(), self.said()[-6000:]
 
     def stop(self) -> int:
         self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(PATIENCE_S)
+        return self._process.wait(TIMEOUT_S)
 
     def kill(self) -> None:
         """Python and its JVM."""
@@ -205,7 +205,7 @@ def test_a_run_makes_the_tables_and_goes_on_as_long_as_something_comes(
             assert not ended.is_set(), said.read_text()
             return said.exists() and said.read_text().count(what) >= times
 
-        wait_until(found, f"the run says {what}", PATIENCE_S)
+        wait_until(found, f"the run says {what}", TIMEOUT_S)
 
     def publish_more() -> None:
         wait_for("run complete")

@@ -24,7 +24,7 @@ from tests.pipeline.test_spark_crashes import MARKS, TOPICS, check, done, option
 from tests.servers import ROOT, free_port, wait_until
 
 HOST = "127.0.0.1"
-PATIENCE_S = 120
+TIMEOUT_S = 120
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def cluster(python: Path, tmp_path: Path) -> Iterator[Cluster]:
             stack.callback(_end, process)
 
         start(tmp_path / "master", f"{deploy}.master.Master", "--port", str(port))
-        wait_until(lambda: b"elected leader" in said[0].read_bytes(), "the master serves", PATIENCE_S)
+        wait_until(lambda: b"elected leader" in said[0].read_bytes(), "the master serves", TIMEOUT_S)
         directories = [tmp_path / f"worker-{n}" for n in range(2)]
         for directory in directories:
             start(directory, f"{deploy}.worker.Worker", master, "--work-dir", str(directory), "--cores", "1",
@@ -117,7 +117,7 @@ def cluster(python: Path, tmp_path: Path) -> Iterator[Cluster]:
         for one in said[1:]:
             wait_until(
                 lambda one=one: b"Successfully registered with master" in one.read_bytes(),  # type: ignore[misc]
-                "both workers are there", PATIENCE_S,
+                "both workers are there", TIMEOUT_S,
             )  # fmt: skip
         found = Cluster(master, directories, said)
         try:
@@ -169,15 +169,15 @@ def test_whatever_is_killed_each_message_is_written_once(
             query = QueryProcess(cluster.master, table, options(broker), environment)
             try:
                 goes_on(query)
-                wait_until(each_worker_has_an_executor, "each worker has an executor", PATIENCE_S)
+                wait_until(each_worker_has_an_executor, "each worker has an executor", TIMEOUT_S)
                 assert any(command.startswith(str(python)) and "pyspark" in command for command in commands().values())
                 for kill in kills:
                     kill()
                     goes_on(query)
-                wait_until(each_worker_has_an_executor, "the executor has been replaced", PATIENCE_S)
+                wait_until(each_worker_has_an_executor, "the executor has been replaced", TIMEOUT_S)
             finally:
                 query.kill()
-            wait_until(lambda: not cluster.executors(), "executors end with their driver", PATIENCE_S)
+            wait_until(lambda: not cluster.executors(), "executors end with their driver", TIMEOUT_S)
             query = QueryProcess(cluster.master, table, options(broker), environment)
             try:
                 goes_on(query)

@@ -15,7 +15,7 @@ from typing import Final
 from mq_shards.acceptor.protocols.nats.places import Place, Places, host_of
 
 MAX_WAITING: Final = 4096  # in all queues; one queue holds no more than what is left for others
-PATIENCE_S: Final = 1.9  # how long a fetch may wait: clients have 2 s to authenticate
+MAX_WAIT_S: Final = 1.9  # how long a fetch may wait: clients have 2 s to authenticate
 LOOKED_AT: Final = 64  # queues tried when a place is free; also, stale entries removed in a turn
 
 Found = Callable[[str], None]
@@ -93,7 +93,7 @@ class Fetches:
         while line:
             account = next(iter(line))
             wanted = self._wanted.get(account)
-            is_late = wanted is not None and self._now_s() - wanted.since_s > PATIENCE_S
+            is_late = wanted is not None and self._now_s() - wanted.since_s > MAX_WAIT_S
             if wanted is None or wanted.is_under_way or is_late:
                 if self._to_look_at == 0:
                     self._poke()

@@ -107,9 +107,9 @@ class Catalog:
 
     def ask(
         self, what: str, heard: Heard, *, again: bool = True, timeout_ns: int | None = None,
-        patience_ns: int = TIMEOUT_NS, **fields: object,
+        answer_ns: int = TIMEOUT_NS, **fields: object,
     ) -> None:  # fmt: skip
-        """Asks the gateway. `heard` is called later, or at once if there is no gateway at all. `patience_ns`: how long
+        """Asks the gateway. `heard` is called later, or at once if there is no gateway at all. `answer_ns`: how long
         a gateway that is there may take; `timeout_ns`: how long to wait in any case."""
 
         def answered(reply: Reply) -> None:
@@ -123,5 +123,5 @@ class Catalog:
             # Until it is there, if that is soon; else the client is better off with an answer.
             timeout_ns = max(TIMEOUT_NS - absent_ns, 0) if absent_ns > -TIMEOUT_NS else 0
             if not absent_ns:
-                timeout_ns = patience_ns
+                timeout_ns = answer_ns
         self._calls.ask(f"pulsar.{what}", orjson.dumps(fields), answered, timeout_ns=timeout_ns, again=again)

@@ -275,7 +275,7 @@ class Topics:
         pattern = body.topics_pattern if body.HasField("topics_pattern") else None
         known = body.topics_hash if body.HasField("topics_hash") else None
         self._catalog.ask(
-            "topics", heard, patience_ns=LIST_NS, namespace=body.namespace, mode=MODES[body.mode], pattern=pattern,
+            "topics", heard, answer_ns=LIST_NS, namespace=body.namespace, mode=MODES[body.mode], pattern=pattern,
             hash=known, **who(request.client),
         )  # fmt: skip
 
@@ -303,7 +303,7 @@ class Topics:
             )
 
         self._catalog.ask(
-            "watch", heard, patience_ns=LIST_NS, watcher=number, namespace=body.namespace,
+            "watch", heard, answer_ns=LIST_NS, watcher=number, namespace=body.namespace,
             pattern=body.topics_pattern, hash=known, **who(client),
         )  # fmt: skip
 
@@ -365,7 +365,7 @@ class Topics:
             self._next_anew()
 
         self._catalog.ask(
-            "watch", heard, patience_ns=LIST_NS, watcher=number, namespace=watcher.namespace, pattern=watcher.pattern,
+            "watch", heard, answer_ns=LIST_NS, watcher=number, namespace=watcher.namespace, pattern=watcher.pattern,
             hash=watcher.hash or None, **who(watcher.client),
         )  # fmt: skip
 

@@ -31,7 +31,7 @@ TRANSACTION_NOT_FOUND: Final = 24
 COMMIT: Final = 0  # TxnAction
 CUMULATIVE: Final = 1  # AckType
 # A gateway that died is back soon, and it answers an end only when all workers have done it. Clients wait 30 s.
-PATIENCE_NS: Final = 20 * SECOND_NS
+TIMEOUT_NS: Final = 20 * SECOND_NS
 _CONFLICT: Final = "org.apache.pulsar.transaction.common.exception.TransactionConflictException"
 MAX_UNENDED: Final = 1000  # transactions of a connection whose end was not answered
 
@@ -94,7 +94,7 @@ class Transactions:
         # txn_ttl_seconds is in milliseconds, despite its name.
         owner = request.client.role
         self._catalog.ask(
-            "txn-begin", heard, timeout_ns=PATIENCE_NS, timeout_ms=body.txn_ttl_seconds, owner=owner
+            "txn-begin", heard, timeout_ns=TIMEOUT_NS, timeout_ms=body.txn_ttl_seconds, owner=owner
         )
 
     def add_partitions(self, request: Request) -> None:
@@ -150,7 +150,7 @@ class Transactions:
             request.reply(answer, error=COORDINATOR_NOT_FOUND, message=why, **txn)
             return
         owner = request.client.role
-        self._catalog.ask(what, heard, timeout_ns=PATIENCE_NS, id=body.txnid_least_bits, owner=owner, **fields)
+        self._catalog.ask(what, heard, timeout_ns=TIMEOUT_NS, id=body.txnid_least_bits, owner=owner, **fields)
 
     # --- acknowledgements -------------------------------------------------------------------------------------------
 

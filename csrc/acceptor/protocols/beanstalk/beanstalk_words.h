@@ -7,10 +7,9 @@
 #include <string.h>
 
 #include "base/decimal.h"
+#include "base/time_units.h"
 
 #define BEANSTALK_NAME_BYTES 200u /* of a tube, as in beanstalkd */
-
-#define SECOND_NS ((uint64_t)1000000000)
 
 /* The rest of a line, still to be parsed. */
 struct words {

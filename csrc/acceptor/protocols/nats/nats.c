@@ -42,8 +42,7 @@
 #include "acceptor/protocols/nats/nats_traced.h"
 #include "acceptor/protocols/nats/nats_turns.h"
 #include "base/subject_groups.h"
-
-#define SECOND_NS ((uint64_t)1000000000)
+#include "base/time_units.h"
 
 enum { FIRST_PING_S = 2 };
 

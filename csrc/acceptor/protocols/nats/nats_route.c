@@ -31,8 +31,7 @@
 #include "acceptor/protocols/nats/nats_traced.h"
 #include "acceptor/protocols/nats/nats_turns.h"
 #include "acceptor/protocols/nats/nats_write.h"
-
-#define SECOND_NS ((uint64_t)1000000000)
+#include "base/time_units.h"
 
 enum { LINE_FACTOR = 16, ACCOUNT_KEY_BYTES = 56 };
 /* Intervals of PINGs to servers: the first, and the longest. */

@@ -5,6 +5,7 @@
 #include "acceptor/protocols/nsq/nsq_heartbeat.h"
 #include "acceptor/protocols/nsq/nsq_producers.h"
 #include "acceptor/protocols/nsq/nsq_publish.h"
+#include "base/time_units.h"
 
 /* The value of a lower-case hexadecimal digit plus one; 0: not such a digit. */
 static const uint8_t hex_value[256] = {
@@ -304,8 +305,6 @@ static void answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8
 }
 
 /* --- the life of a connection ------------------------------------------------------------------------------------- */
-
-#define SECOND_NS ((uint64_t)1000000000)
 
 /* nsqd's defaults. */
 static const struct nsq_options DEFAULTS = {

@@ -3,7 +3,8 @@
 #include <stdio.h>
 #include <time.h>
 
-#define SECOND_NS ((uint64_t)1000000000)
+#include "base/time_units.h"
+
 /* As the gateway has them: to the next request, head and all; a body, and from one part of it to the next; what is left
  * of a body that nobody wants; and a client that takes nothing. */
 #define IDLE_NS       (75 * SECOND_NS)
@@ -535,7 +536,7 @@ static uint64_t sooner(uint64_t first_ns, uint64_t second_ns) {
 }
 
 /* When the client's time for what it has begun runs out. */
-static uint64_t patience_ends(const struct nsq_http *h) {
+static uint64_t timeout_ends(const struct nsq_http *h) {
     if (!h->body_begun) return h->idle_from_ns + IDLE_NS;
     return sooner(h->body_from_ns + BODY_NS, h->part_ns + BODY_PAUSE_NS);
 }
@@ -558,13 +559,13 @@ static void due(struct acceptor *a, struct connection *c) {
     /* Its input is not being read, or not yet answered, so its silence is our doing. */
     if (c->stall != STALL_NONE || c->slot_count > 0) h->idle_from_ns = h->body_from_ns = h->part_ns = a->now_ns;
     uint64_t look_ns = a->now_ns + UNSENT_NS;
-    bool is_over = h->lingers || a->now_ns >= patience_ends(h);
+    bool is_over = h->lingers || a->now_ns >= timeout_ends(h);
     if (!c->closing && is_over) {
         give_up(a, c);
     } else if (!takes_output(c)) {
         socket_close(a, c);
     } else {
-        timer_set(a, c, c->closing ? look_ns : sooner(look_ns, patience_ends(h)));
+        timer_set(a, c, c->closing ? look_ns : sooner(look_ns, timeout_ends(h)));
     }
 }
 

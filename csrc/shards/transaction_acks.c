@@ -1,5 +1,5 @@
 /* Acknowledgements in transactions: of a whole message, or of some of its parts. */
-#include "shards/acknowledge.h"
+#include "shards/transaction_acks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -369,7 +369,7 @@ static enum outcome acknowledge_before(struct worker *w, uint32_t consumer, cons
     }
     uint32_t most = w->piece / 4;
     enum outcome outcome = acknowledge_list(w, c->inflight_first, end, m->id, &most, status);
-    return outcome == DONE ? acknowledge_list(w, s->again_first, end, m->id, &most, status) : outcome;
+    return outcome == DONE ? acknowledge_list(w, s->redelivery_first, end, m->id, &most, status) : outcome;
 }
 
 static enum outcome acknowledge_one(struct worker *w, uint32_t consumer, const struct message *m, uint8_t *status) {

@@ -1,6 +1,6 @@
 /* Acknowledgements in transactions. */
-#ifndef MQ_SHARDS_ACKNOWLEDGE_H
-#define MQ_SHARDS_ACKNOWLEDGE_H
+#ifndef MQ_SHARDS_TRANSACTION_ACKS_H
+#define MQ_SHARDS_TRANSACTION_ACKS_H
 
 #include "shards/worker_state.h"
 

@@ -1,9 +1,8 @@
 /* Transactions end: what was staged enters the topic, or is dropped, and acknowledgements take effect, or do not. */
-#include "shards/commit.h"
+#include "shards/transaction_end.h"
 
 #include <string.h>
 
-#include "shards/acknowledge.h"
 #include "shards/answers.h"
 #include "shards/due.h"
 #include "shards/enter.h"
@@ -18,6 +17,7 @@
 #include "shards/split.h"
 #include "shards/stream.h"
 #include "shards/subscription.h"
+#include "shards/transaction_acks.h"
 #include "shards/transactions.h"
 
 /* If a large message of the topic is being committed, what has been written of it is given up. */

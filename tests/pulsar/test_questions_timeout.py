@@ -12,7 +12,7 @@ SECOND_NS = 1_000_000_000
 
 
 @pytest.mark.parametrize(
-    ("absent_ns", "patience_ns", "waits_ns"),
+    ("absent_ns", "answer_ns", "waits_ns"),
     [
         (0, TIMEOUT_NS, TIMEOUT_NS),
         (0, LIST_NS, LIST_NS),  # it is there, and makes a long list
@@ -23,7 +23,7 @@ SECOND_NS = 1_000_000_000
         (-TIMEOUT_NS, TIMEOUT_NS, 0),
     ],
 )
-def test_a_question_waits_as_long_as_something_may_come_of_it(absent_ns: int, patience_ns: int, waits_ns: int) -> None:
+def test_a_question_waits_as_long_as_something_may_come_of_it(absent_ns: int, answer_ns: int, waits_ns: int) -> None:
     waited: list[int] = []
 
     def ask(_what: str, _body: bytes, _heard: object, *, timeout_ns: int, again: bool) -> None:
@@ -31,5 +31,5 @@ def test_a_question_waits_as_long_as_something_may_come_of_it(absent_ns: int, pa
 
     calls = SimpleNamespace(absent_ns=absent_ns, ask=ask, hear=lambda *_: None)
     catalog = Catalog(cast(Any, calls), lambda: None)
-    catalog.ask("topics", lambda _found: None, patience_ns=patience_ns)
+    catalog.ask("topics", lambda _found: None, answer_ns=answer_ns)
     assert waited == [waits_ns]

@@ -1,6 +1,6 @@
 /* Transactions end. */
-#ifndef MQ_SHARDS_COMMIT_H
-#define MQ_SHARDS_COMMIT_H
+#ifndef MQ_SHARDS_TRANSACTION_END_H
+#define MQ_SHARDS_TRANSACTION_END_H
 
 #include "shards/arrival.h"
 #include "shards/worker_state.h"

@@ -1,9 +1,9 @@
 /* A subscription's redeliveries: a list, oldest first. If the policy keeps an order, that is the order of their seqs,
  * and a treap over the list finds the place of a redelivery, whatever order they come in. Redeliveries from before the
- * policy kept an order are at the end of the list, from again_unsorted on, until they are put in their places, piece by
+ * policy kept an order are at the end of the list, from redelivery_unsorted on, until they are put in their places, piece by
  * piece.
  */
-#include "shards/again.h"
+#include "shards/redelivery.h"
 
 #include <assert.h>
 
@@ -16,7 +16,7 @@ static struct treap_nodes nodes_of(const struct worker *w) {
 }
 
 static uint32_t next_of(const struct worker *w, const struct subscription *s, uint32_t before) {
-    return before ? worker_delivery(w, before)->following : s->again_first;
+    return before ? worker_delivery(w, before)->following : s->redelivery_first;
 }
 
 /* --- in order ----------------------------------------------------------------------------------------------------- */
@@ -24,11 +24,11 @@ static uint32_t next_of(const struct worker *w, const struct subscription *s, ui
 /* The next one in the ordered part of the list. */
 static uint32_t next_in_order(const struct worker *w, const struct subscription *s, uint32_t before) {
     uint32_t next = next_of(w, s, before);
-    return next == s->again_unsorted ? 0 : next;
+    return next == s->redelivery_unsorted ? 0 : next;
 }
 
 static uint32_t last_in_order(const struct worker *w, const struct subscription *s) {
-    return s->again_unsorted ? worker_delivery(w, s->again_unsorted)->previous : s->again_last;
+    return s->redelivery_unsorted ? worker_delivery(w, s->redelivery_unsorted)->previous : s->redelivery_last;
 }
 
 static bool stands_between(const struct worker *w, uint32_t before, uint32_t after, uint64_t seq) {
@@ -38,7 +38,7 @@ static bool stands_between(const struct worker *w, uint32_t before, uint32_t aft
 /* The last redelivery whose seq is not higher. */
 static uint32_t look_up(const struct worker *w, const struct subscription *s, uint64_t seq) {
     uint32_t before = 0;
-    for (uint32_t n = s->again_root; n;) {
+    for (uint32_t n = s->redelivery_root; n;) {
         const struct delivery *d = worker_delivery(w, n);
         if (d->seq <= seq) before = n;
         n = d->seq <= seq ? d->in_order.right : d->in_order.left;
@@ -50,7 +50,7 @@ static uint32_t look_up(const struct worker *w, const struct subscription *s, ui
 static uint32_t place(const struct worker *w, const struct subscription *s, uint64_t seq) {
     uint32_t last = last_in_order(w, s);
     if (!last || worker_delivery(w, last)->seq <= seq) return last;
-    uint32_t before = s->again_near;
+    uint32_t before = s->redelivery_near;
     for (uint32_t steps = NEAR_STEPS; steps; steps--) {
         uint32_t after = next_in_order(w, s, before);
         if (stands_between(w, before, after, seq)) return before;
@@ -61,37 +61,37 @@ static uint32_t place(const struct worker *w, const struct subscription *s, uint
 
 /* --- what has been looked at (POLICY_KEY) --------------------------------------------------------------------------- */
 
-void again_look_anew(struct subscription *s) {
+void redelivery_look_anew(struct subscription *s) {
     s->look.from = s->look.began = 0;
     s->look.round++;
 }
 
-void again_look_from(struct subscription *s, uint64_t seq) {
+void redelivery_look_from(struct subscription *s, uint64_t seq) {
     if (seq < s->look.from) s->look.from = s->look.began = seq;
 }
 
 /* A redelivery has been added to the list. If it is the last one, no consumer's first can come after it. */
-static void again_look_at(struct subscription *s, uint64_t seq, bool is_last) {
+static void redelivery_look_at(struct subscription *s, uint64_t seq, bool is_last) {
     if (is_last)
-        again_look_from(s, seq);
+        redelivery_look_from(s, seq);
     else
-        again_look_anew(s);
+        redelivery_look_anew(s);
 }
 
-void again_look_for(struct subscription *s, struct consumer_rank *rank) {
+void redelivery_look_for(struct subscription *s, struct consumer_rank *rank) {
     rank->own.is_there = false;
-    again_look_from(s, rank->own.round == s->look.round ? rank->own.from : 0);
+    redelivery_look_from(s, rank->own.round == s->look.round ? rank->own.from : 0);
 }
 
-void again_saw(const struct subscription *s, struct consumer_rank *rank, uint64_t seq, bool sent) {
-    struct again_own *own = &rank->own;
-    if (own->round != s->look.round) *own = (struct again_own){.round = s->look.round};
+void redelivery_saw(const struct subscription *s, struct consumer_rank *rank, uint64_t seq, bool sent) {
+    struct redelivery_own *own = &rank->own;
+    if (own->round != s->look.round) *own = (struct redelivery_own){.round = s->look.round};
     if (seq < own->from || (!own->is_there && own->from >= s->look.began)) own->from = seq;
     own->is_there = !sent || (own->is_there && own->from != seq);
 }
 
-uint32_t again_to_look_at(const struct worker *w, const struct subscription *s) {
-    if (s->look.from == 0) return s->again_first;
+uint32_t redelivery_to_look_at(const struct worker *w, const struct subscription *s) {
+    if (s->look.from == 0) return s->redelivery_first;
     return next_of(w, s, look_up(w, s, s->look.from - 1));
 }
 
@@ -101,49 +101,50 @@ static void link_behind(struct worker *w, struct subscription *s, uint32_t deliv
     struct delivery *d = worker_delivery(w, delivery);
     d->previous = before;
     d->following = next_of(w, s, before);
-    *(before ? &worker_delivery(w, before)->following : &s->again_first) = delivery;
-    *(d->following ? &worker_delivery(w, d->following)->previous : &s->again_last) = delivery;
-    s->again++;
+    *(before ? &worker_delivery(w, before)->following : &s->redelivery_first) = delivery;
+    *(d->following ? &worker_delivery(w, d->following)->previous : &s->redelivery_last) = delivery;
+    s->redeliveries++;
 }
 
 static void put_in_order(struct worker *w, struct subscription *s, uint32_t delivery) {
     struct delivery *d = worker_delivery(w, delivery);
     uint32_t before = place(w, s, d->seq), priority = (uint32_t)(subscriptions_random(&w->subscriptions) >> 32);
-    treap_insert(nodes_of(w), &s->again_root, delivery, priority, before, next_in_order(w, s, before));
+    treap_insert(nodes_of(w), &s->redelivery_root, delivery, priority, before, next_in_order(w, s, before));
     link_behind(w, s, delivery, before);
     d->sorted = true;
-    s->again_near = delivery;
-    again_look_at(s, d->seq, d->following == 0);
+    s->redelivery_near = delivery;
+    redelivery_look_at(s, d->seq, d->following == 0);
 }
 
-void again_put(struct worker *w, struct subscription *s, uint32_t delivery) {
+void redelivery_put(struct worker *w, struct subscription *s, uint32_t delivery) {
     if (subscription_is_ordered(s)) {
         put_in_order(w, s, delivery);
         return;
     }
-    link_behind(w, s, delivery, s->again_last);
-    if (!s->again_unsorted) s->again_unsorted = delivery;
+    link_behind(w, s, delivery, s->redelivery_last);
+    if (!s->redelivery_unsorted) s->redelivery_unsorted = delivery;
 }
 
-void again_take(struct worker *w, struct subscription *s, uint32_t delivery) {
+void redelivery_take(struct worker *w, struct subscription *s, uint32_t delivery) {
     struct delivery *d = worker_delivery(w, delivery);
     if (d->sorted) {
-        treap_remove(nodes_of(w), &s->again_root, delivery);
-        if (s->again_near == delivery) s->again_near = d->previous ? d->previous : next_in_order(w, s, delivery);
+        treap_remove(nodes_of(w), &s->redelivery_root, delivery);
+        if (s->redelivery_near == delivery)
+            s->redelivery_near = d->previous ? d->previous : next_in_order(w, s, delivery);
         d->sorted = false;
     }
-    if (s->again_unsorted == delivery) s->again_unsorted = d->following;
-    *(d->previous ? &worker_delivery(w, d->previous)->following : &s->again_first) = d->following;
-    *(d->following ? &worker_delivery(w, d->following)->previous : &s->again_last) = d->previous;
-    s->again--;
+    if (s->redelivery_unsorted == delivery) s->redelivery_unsorted = d->following;
+    *(d->previous ? &worker_delivery(w, d->previous)->following : &s->redelivery_first) = d->following;
+    *(d->following ? &worker_delivery(w, d->following)->previous : &s->redelivery_last) = d->previous;
+    s->redeliveries--;
 }
 
-bool again_order(struct worker *w, struct subscription *s, uint32_t most) {
-    for (; s->again_unsorted && most; most--) {
-        uint32_t delivery = s->again_unsorted;
-        again_take(w, s, delivery);
+bool redelivery_order(struct worker *w, struct subscription *s, uint32_t most) {
+    for (; s->redelivery_unsorted && most; most--) {
+        uint32_t delivery = s->redelivery_unsorted;
+        redelivery_take(w, s, delivery);
         put_in_order(w, s, delivery);
         worker_step(w);
     }
-    return !s->again_unsorted;
+    return !s->redelivery_unsorted;
 }
