@@ -264,8 +264,11 @@ def _read_files(listen: Sequence[Listen], settings: Settings) -> named_files.Fil
 
 def _check_secure(listen: Sequence[Listen], settings: Settings) -> None:
     shown = dict.fromkeys((one.cert, one.key) for one in listen if one.protocol in SECURE)
-    if settings["tls"]["cert"] and settings["tls"]["key"]:
-        shown[("", "")] = None
+    for one, other in (("cert", "key"), ("key", "cert")):
+        if settings["tls"][one]:
+            shown[("", "")] = None
+            if not settings["tls"][other]:  # without this NSQ, NATS and Pulsar would offer no TLS, and say nothing
+                raise OptionsError(f"tls.{one} is set, so tls.{other} must be too")
     if shown:
         _check_certificates(settings, shown)
 

@@ -549,3 +549,9 @@ def test_certificates_that_cannot_be_used_are_named(certificate: tuple[Path, Pat
     assert "nsq.tls-root-ca-file" in said(**{"root-ca-file": tmp_path / "empty"})
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(other_cert, other_key)  # the parts themselves are good
+
+
+@pytest.mark.parametrize(("given", "other"), [("cert", "key"), ("key", "cert")])
+def test_a_certificate_for_all_has_a_key(tmp_path: Path, given: str, other: str) -> None:
+    (tmp_path / "file").touch()
+    assert complaint("--set", f"tls.{given}={tmp_path / 'file'}") == f"tls.{given} is set, so tls.{other} must be too"
