@@ -18,9 +18,10 @@ from mq_shards.acceptor.protocol import Broker, Protocol
 from mq_shards.acceptor.protocols.table import PROTOCOLS, family
 from mq_shards.acceptor.watched import Watched
 from mq_shards.ringbuf import listening
-from mq_shards.ringbuf.calls import SECOND_NS, Asked, Calls
+from mq_shards.ringbuf.calls import Asked, Calls
 from mq_shards.ringbuf.control import STDERR, Control, Message
 from mq_shards.ringbuf.handover import Handover
+from mq_shards.ringbuf.time_units import SECOND_NS
 
 # At a stop: how long to wait until all replies have been sent, and how often to check.
 FLUSH_S: Final = 1.0

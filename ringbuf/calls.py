@@ -23,7 +23,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
-SECOND_NS: Final = 1_000_000_000
+from mq_shards.ringbuf.time_units import SECOND_NS
+
 PIECE_BYTES: Final = 32 << 10
 # The limits of one end.
 MESSAGE_BYTES: Final = 16 << 20  # of one question, answer or told message

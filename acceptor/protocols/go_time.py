@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Final
 
-SECOND_NS: Final = 1_000_000_000
+from mq_shards.ringbuf.time_units import SECOND_NS
 
 
 def instant(wall_ns: int) -> str:

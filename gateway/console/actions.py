@@ -27,10 +27,10 @@ from mq_shards.gateway.http_answers import HttpError
 from mq_shards.gateway.http_server import Request
 from mq_shards.gateway.nsq.names import is_valid_name
 from mq_shards.gateway.workers import Workers, WorkersError
+from mq_shards.ringbuf.time_units import SECOND_NS
 
 MAX_DELAY_S: Final = 1 << 32
 MAX_KICK: Final = 1 << 32
-SECOND_NS: Final = 1_000_000_000
 
 Said = Mapping[str, Any]
 

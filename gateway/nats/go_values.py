@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import orjson
 from mq_shards.acceptor.protocols.go_time import instant as instant
+from mq_shards.ringbuf.time_units import SECOND_NS
 
 _BOOLEANS: Final = {
     **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
     **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
 }
 _UNITS: Final = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
-SECOND_NS: Final = 1_000_000_000
 
 
 class ParameterError(ValueError):

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 
 from mq_shards.acceptor.protocols.nats import write_timeout
 from mq_shards.acceptor.protocols.nats.client import FEATURE_FLAGS
-from mq_shards.gateway.nats.go_values import SECOND_NS, instant, uptime
+from mq_shards.gateway.nats.go_values import instant, uptime
 from mq_shards.gateway.processes import processes
+from mq_shards.ringbuf.time_units import SECOND_NS
 
 Row = dict[str, Any]
 Settings = Mapping[str, Any]

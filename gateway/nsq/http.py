@@ -43,6 +43,7 @@ from mq_shards.gateway.nsq.topics import visible_topics
 from mq_shards.gateway.turns import in_pieces
 from mq_shards.gateway.unread import Unread
 from mq_shards.gateway.workers import WorkersError
+from mq_shards.ringbuf.time_units import MS_NS, SECOND_NS
 from mq_shards.shards.erased import ErasedError
 from mq_shards.shards.readers import ReadersError
 
@@ -51,7 +52,6 @@ MAX_QUERY_FIELDS: Final = 1000
 SENT_AT_ONCE_BYTES: Final = 64 << 10  # of an answer to /stats
 MAX_CAUSES: Final = 64  # the most reasons that are logged why named readers are not shown
 
-MILLISECOND_NS: Final = 1_000_000
 LOG_LEVELS: Final = {  # nsqd's names, its numbers, and ours
     "debug": (1, logging.DEBUG),
     "info": (2, logging.INFO),
@@ -226,7 +226,7 @@ class NsqHttp:
             "hostname": options.hostname,
             "http_port": options.http_port,
             "tcp_port": options.tcp_port,
-            "start_time": options.started_wall_ns // nsq_stats.SECOND_NS,
+            "start_time": options.started_wall_ns // SECOND_NS,
             "max_heartbeat_interval": options.nsq["max-heartbeat-interval"],
             "max_output_buffer_size": options.nsq["max-output-buffer-size"],
             "max_output_buffer_timeout": options.nsq["max-output-buffer-timeout"],
@@ -246,7 +246,7 @@ class NsqHttp:
             topic = _publish_topic(fields)
             delay_ns = 0
             if "defer" in fields:
-                delay_ns = _whole_number(fields["defer"]) * MILLISECOND_NS
+                delay_ns = _whole_number(fields["defer"]) * MS_NS
                 if not 0 <= delay_ns <= self._options.nsq["max-req-timeout"]:
                     raise HttpError(400, "INVALID_DEFER")
             check(call.request, PUBLISH, topic)
@@ -299,7 +299,7 @@ class NsqHttp:
             of_topics.insert(0, b"\nTopics:" if any(of_topics) else b"\nTopics: None\n")
             end = nsq_stats.producers_text(producers or [], now_ns)
             return await _large(call.request, ["".join(begin).encode(), *of_topics, "".join(end).encode()], TEXT)
-        before = {"version": NSQD_VERSION, "health": health, "start_time": started_ns // nsq_stats.SECOND_NS}
+        before = {"version": NSQD_VERSION, "health": health, "start_time": started_ns // SECOND_NS}
         behind = ({} if memory is None else {"memory": memory}) | {"producers": producers}
         # nsqd shows null, unlike [], if there is no such topic.
         of_topics = [b",".join(map(orjson.dumps, piece)) async for piece in listed] if exists else []

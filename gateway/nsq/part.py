@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from mq_shards.gateway.browsers import Browsers
 from mq_shards.gateway.nsq.elsewhere import Timeouts
@@ -18,8 +18,7 @@ from mq_shards.gateway.nsq.statsd import Statsd, StatsdOptions
 from mq_shards.gateway.part import Part, Shared
 from mq_shards.gateway.unread import Unread
 from mq_shards.ringbuf.handover import Handover
-
-SECOND_NS: Final = 1_000_000_000
+from mq_shards.ringbuf.time_units import SECOND_NS
 
 
 class NsqPart(Part):

@@ -11,11 +11,11 @@ import orjson
 from mq_shards.acceptor.protocols.nsq.options import HIDDEN, NSQD_VERSION
 from mq_shards.gateway.catalog import Channel, Consumer, Topic
 from mq_shards.gateway.unread import Unread
+from mq_shards.ringbuf.time_units import SECOND_NS
 
 # nsqd's numbers for the state of a connection that has subscribed, and of one that has sent CLS.
 SUBSCRIBED: Final = 3
 CLOSING: Final = 4
-SECOND_NS: Final = 1_000_000_000
 # Latencies are not measured: shown as by an nsqd without --e2e-processing-latency-percentile.
 _LATENCY: Final[dict[str, object]] = {"count": 0, "percentiles": None}
 # The fields of a client, in nsqd's order and of its types, with values for those that a description leaves out.

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from mq_shards.acceptor.protocols.pulsar.position import Position
 from mq_shards.gateway.pulsar import metadata
 from mq_shards.gateway.pulsar.core import Core, Entry
-
-_MILLISECOND_NS: Final = 1_000_000
+from mq_shards.ringbuf.time_units import MS_NS
 
 
 def published_ms(entry: Entry) -> int:
     """When a message was published, as its producer says; else when it was stored."""
     said = metadata.read(entry.headers) if entry.tag == metadata.PULSAR_TAG else None
-    return entry.time_ns // _MILLISECOND_NS if said is None else said.publish_time_ms
+    return entry.time_ns // MS_NS if said is None else said.publish_time_ms
 
 
 async def first_at(core: Core, topic: str, where: Position, at_ms: int) -> int:

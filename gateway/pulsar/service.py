@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from mq_shards.acceptor.engine import Engine
 from mq_shards.acceptor.protocols.pulsar.credentials import Credentials
@@ -40,8 +40,7 @@ from mq_shards.gateway.pulsar.transactions import Coordinator
 from mq_shards.gateway.pulsar.upkeep import Upkeep
 from mq_shards.gateway.pulsar.watches import Watches
 from mq_shards.gateway.workers import Workers
-
-SECOND_NS: Final = 1_000_000_000
+from mq_shards.ringbuf.time_units import SECOND_NS
 
 Addresses = Sequence[Mapping[str, Any]]
 

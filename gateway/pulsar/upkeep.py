@@ -27,6 +27,7 @@ from mq_shards.gateway.pulsar.retention import POLICY as RETENTION
 from mq_shards.gateway.pulsar.retention import Retention
 from mq_shards.gateway.pulsar.sizes import entry_bytes
 from mq_shards.gateway.pulsar.store import StoreError
+from mq_shards.ringbuf.time_units import SECOND_NS
 
 TTL: Final = "message_ttl_in_seconds"
 QUOTAS: Final = "backlog_quota_map"
@@ -36,7 +37,6 @@ COMPACTION: Final = "compaction_threshold"
 TIMED: Final = (TTL, QUOTAS, EXPIRATION, INACTIVE, COMPACTION, RETENTION)
 CAUGHT_UP: Final = "delete_when_subscriptions_caught_up"
 EVICTED_TO: Final = 0.9  # of a quota, as a real broker does
-SECOND_NS: Final = 1_000_000_000
 
 log = logging.getLogger(__name__)
 

@@ -25,6 +25,7 @@ from mq_shards.acceptor.protocols.beanstalk.guard import QUESTION, Guard
 from mq_shards.acceptor.protocols.beanstalk.together import Together
 from mq_shards.acceptor.protocols.beanstalk.tubes import TubeList
 from mq_shards.csrc._core import ffi, lib
+from mq_shards.ringbuf.time_units import SECOND_NS
 
 BAD_FORMAT: Final = b"BAD_FORMAT\r\n"
 UNKNOWN_COMMAND: Final = b"UNKNOWN_COMMAND\r\n"
@@ -36,7 +37,6 @@ FAILURES: Final = {
 
 # The beanstalkd whose protocol this is to the byte: clients look at it.
 BEANSTALKD_VERSION: Final = "1.12"
-SECOND_NS: Final = 1_000_000_000
 SEGMENT_BYTES: Final = 64 << 20
 
 # The codec's gauges, which count current connections; its other counters count commands.

@@ -27,8 +27,8 @@ from typing import Any, Final
 
 from mq_shards.acceptor.engine import FOREVER
 from mq_shards.acceptor.protocols.nats.server_url import RouteUrl
+from mq_shards.ringbuf.time_units import SECOND_NS
 
-SECOND_NS: Final = 1_000_000_000
 CONNECT_NS: Final = SECOND_NS  # between two attempts
 ANSWER_NS: Final = 5 * SECOND_NS  # from connecting to INFO, at most
 MOST_DELAY_NS: Final = 30 * SECOND_NS

@@ -19,6 +19,7 @@ from mq_shards.acceptor.engine import FOREVER, Engine
 from mq_shards.acceptor.protocols.nats import reasons
 from mq_shards.acceptor.remarks import Remarks
 from mq_shards.acceptor.upgrade import Upgrades
+from mq_shards.ringbuf.time_units import SECOND_NS
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.filters.tls import VerifyingTls
@@ -34,7 +35,6 @@ SILENCE: Final = b""
 PROXY: Final = (b"PROXY ", b"\r\n\r\n\x00")
 
 THROTTLED: Final = b"-ERR 'Connection throttling is active. Please try again later.'\r\n"
-SECOND_NS: Final = 1_000_000_000
 PROXY_NS: Final = 10 * SECOND_NS  # how long to wait for a proxy's header
 
 log = logging.getLogger(__name__)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from mq_shards.acceptor.engine import FOREVER
+from mq_shards.ringbuf.time_units import SECOND_NS
 
-SECOND_NS: Final = 1_000_000_000
 SHORTEST_STEP_NS: Final = 1_000_000
 
 

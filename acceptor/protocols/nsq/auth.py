@@ -24,8 +24,8 @@ from urllib.parse import SplitResult, quote_plus, unquote, urljoin, urlsplit
 
 from mq_shards.acceptor.protocols import go_json
 from mq_shards.acceptor.protocols.go_json import DecodeError, int64, items, text
+from mq_shards.ringbuf.time_units import SECOND_NS
 
-SECOND_NS: Final = 1_000_000_000
 THREADS: Final = 16
 # Questions that wait for a thread; further ones fail at once, as if the server had not answered.
 MAX_WAITING: Final = 4096

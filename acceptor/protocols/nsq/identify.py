@@ -13,8 +13,8 @@ import orjson
 from mq_shards.acceptor.protocols import go_json
 from mq_shards.acceptor.protocols.go_json import DecodeError, flag, int32, int64, text
 from mq_shards.acceptor.protocols.nsq.options import NSQD_VERSION
+from mq_shards.ringbuf.time_units import MS_NS
 
-MS_NS: Final = 1_000_000
 DEFAULT_OUTPUT_BUFFER_BYTES: Final = 16 << 10
 DEFAULT_DEFLATE_LEVEL: Final = 6
 HIGHEST_DEFLATE_LEVEL: Final = 9

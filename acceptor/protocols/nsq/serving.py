@@ -41,6 +41,7 @@ from mq_shards.acceptor.protocols.nsq.nsq import Nsq
 from mq_shards.acceptor.protocols.nsq.producers import Producers
 from mq_shards.acceptor.upgrade import Upgrades
 from mq_shards.csrc._core import ffi, lib
+from mq_shards.ringbuf.time_units import SECOND_NS
 
 if TYPE_CHECKING:
     # Imported only when needed: most brokers use none of them.
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
 RESPONSE: Final = 0
 ERROR: Final = 1
 OK: Final = b"OK"
-SECOND_NS: Final = 1_000_000_000
 
 EPHEMERAL: Final = nsq_options.EPHEMERAL.encode()
 HIDDEN: Final = tuple(name.encode() for name in nsq_options.HIDDEN)

@@ -17,12 +17,12 @@ from mq_shards.acceptor.protocols.pulsar.position import position_of
 from mq_shards.acceptor.protocols.pulsar.topics import KINDS
 from mq_shards.csrc._core import lib
 from mq_shards.ringbuf.calls import Asked, Calls
+from mq_shards.ringbuf.time_units import SECOND_NS
 
 ACCESS_MODES: Final = ("Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing")
 # How often consumers of terminated topics are checked for having reached the end.
 LOOK_NS: Final = 500_000_000
 MAX_TOLD: Final = 10_000  # ended subscriptions that are remembered
-SECOND: Final = 1_000_000_000
 INDIVIDUAL: Final = (SHARED, KEY_SHARED)  # kinds whose messages are acknowledged one by one
 ACTIVE: Final = 2  # PULSAR_IS_ACTIVE, csrc/acceptor/protocols/pulsar/pulsar.h
 
@@ -39,7 +39,7 @@ def counts_of(desk: Desk, client: Client, what: str, id: int, many: int) -> list
 def rates_of(now: tuple[int, ...], before: list[int]) -> list[float]:
     """How much `now` has grown per second. `before`: a number of ns, and the figures that long ago."""
     since_ns, *then = before
-    return [(count - was) * SECOND / since_ns if since_ns else 0.0 for count, was in zip(now, then, strict=True)]
+    return [(count - was) * SECOND_NS / since_ns if since_ns else 0.0 for count, was in zip(now, then, strict=True)]
 
 
 def permits_of(count: int) -> int:

@@ -25,9 +25,9 @@ from mq_shards.acceptor.protocols.pulsar.clients import (
 from mq_shards.acceptor.protocols.pulsar.credentials import BASIC, TOKEN, Credentials, CredentialsError, Identity
 from mq_shards.acceptor.protocols.pulsar.expiries import Expiries
 from mq_shards.acceptor.protocols.pulsar.messages import Message
+from mq_shards.ringbuf.time_units import SECOND_NS
 
 NOBODY: Final = (1 << 64) - 1  # the request id in an error that answers no request
-SECOND_NS: Final = 1_000_000_000
 # How long a client has to send a new token.
 REFRESH_NS: Final = 60 * SECOND_NS
 # How late it may be noticed that the wall clock was set forward.

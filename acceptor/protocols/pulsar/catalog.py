@@ -14,10 +14,10 @@ import orjson
 from mq_shards.acceptor.protocols.pulsar.clients import SERVICE_NOT_READY, PulsarError
 from mq_shards.acceptor.protocols.pulsar.names import TopicName
 from mq_shards.ringbuf.calls import Calls, Reply
+from mq_shards.ringbuf.time_units import SECOND_NS
 
 log = logging.getLogger(__name__)
 
-SECOND_NS: Final = 1_000_000_000
 # How long a client waits for a gateway that is busy or down. Time that it has already been down counts.
 TIMEOUT_NS: Final = 3 * SECOND_NS
 LIST_NS: Final = 20 * SECOND_NS  # for a list of topics, of which there may be a million

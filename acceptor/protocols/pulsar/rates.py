@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from mq_shards.acceptor.protocols.pulsar.names import TopicName
+from mq_shards.ringbuf.time_units import SECOND_NS
 
-SECOND_NS: Final = 1_000_000_000
 MAX_PERIOD_S: Final = 3600
 MAX_COUNT: Final = 1 << 50
 

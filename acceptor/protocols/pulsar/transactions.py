@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from mq_shards.acceptor import engine
 from mq_shards.acceptor.engine import Answer
-from mq_shards.acceptor.protocols.pulsar.catalog import SECOND_NS, Catalog, Fields, GatewayDownError, Heard
+from mq_shards.acceptor.protocols.pulsar.catalog import Catalog, Fields, GatewayDownError, Heard
 from mq_shards.acceptor.protocols.pulsar.clients import (
     MAX_IDS,
     NOT_ALLOWED,
@@ -24,6 +24,7 @@ from mq_shards.acceptor.protocols.pulsar.clients import (
 )
 from mq_shards.acceptor.protocols.pulsar.names import ASSIGN, COORDINATORS, MAX_PARTICIPANTS, TOO_MANY_PARTICIPANTS
 from mq_shards.csrc._core import lib
+from mq_shards.ringbuf.time_units import SECOND_NS
 
 COORDINATOR_NOT_FOUND: Final = 20
 TRANSACTION_CONFLICT: Final = 23
@@ -93,9 +94,7 @@ class Transactions:
             return
         # txn_ttl_seconds is in milliseconds, despite its name.
         owner = request.client.role
-        self._catalog.ask(
-            "txn-begin", heard, timeout_ns=TIMEOUT_NS, timeout_ms=body.txn_ttl_seconds, owner=owner
-        )
+        self._catalog.ask("txn-begin", heard, timeout_ns=TIMEOUT_NS, timeout_ms=body.txn_ttl_seconds, owner=owner)
 
     def add_partitions(self, request: Request) -> None:
         topics = request.body.partitions
