@@ -421,6 +421,12 @@ static enum log_result reserve_slowly(struct log *log, uint64_t need, uint64_t k
     return result;
 }
 
+uint64_t log_spare(const struct log *log) {
+    if (log->current == NULL) return 0;
+    const uint64_t tail = tail_of(log);
+    return tail < log->current->allocated ? log->current->allocated - tail : 0;
+}
+
 enum log_result log_reserve(struct log *log, size_t records, size_t bytes, uint64_t keep_bytes, uint64_t now_wall_ns) {
     if (bytes > LOG_RESERVE_BYTES || records > LOG_RESERVE_BYTES / LOG_RECORD_OVERHEAD ||
         keep_bytes > LOG_RESERVE_BYTES)

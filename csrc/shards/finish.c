@@ -36,6 +36,10 @@ void subscriptions_write(struct worker *w) {
     }
 }
 
+/* As long as so much is allocated, what a turn finishes is written at its end, in one record for each subscription:
+ * publishes leave room for it. */
+enum { FINISH_SPARE_BYTES = 16 << 10 };
+
 bool subscription_finished(struct worker *w, uint32_t subscription, uint64_t seq) {
     struct subscription *s = worker_subscription(w, subscription);
     s->finished++;
@@ -49,9 +53,10 @@ bool subscription_finished(struct worker *w, uint32_t subscription, uint64_t seq
         }
     if (!s->ack_count) s->ack_base = seq;
     s->acks[s->ack_count++] = (int32_t)(seq - s->ack_base);
-    /* When no more segments can be had it is unknown whether there will be room at the end of the turn. */
+    /* Otherwise it would be unknown whether there will be room at the end of the turn. */
     const struct shard *shard = w->own[subscription_topic(w, s)->shard];
-    if ((shard->refused || shard->full) && !subscription_write(w, subscription)) {
+    const bool is_tight = log_spare(shard->log) < FINISH_SPARE_BYTES || shard->refused || shard->full;
+    if (is_tight && !subscription_write(w, subscription)) {
         s->ack_count--;
         s->finished--;
         return false;

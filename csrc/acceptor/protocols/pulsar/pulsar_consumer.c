@@ -64,9 +64,12 @@ static void ack_upto(struct acceptor *a, struct connection *c, const struct puls
 }
 
 void pulsar_acked(struct acceptor *a, struct connection *c, const struct pulsar_pending *pending) {
+    struct pulsar_consumer *consumer = pulsar_table_at(&pulsar_of(c)->consumers, pending->owner);
     uint8_t body[PULSAR_COMMAND_BYTES];
     uint8_t *end = pulsar_put_number(body, 1, pending->highest);
+    if (consumer != NULL && consumer->refused) end = pulsar_put_number(end, 4, PULSAR_PERSISTENCE_ERROR);
     end = pulsar_put_number(end, 6, pending->sequence);
+    if (consumer != NULL) consumer->refused = false;
     pulsar_say_body(a, c, PULSAR_ACK_RESPONSE, body, (size_t)(end - body));
 }
 
@@ -325,7 +328,8 @@ void pulsar_pushed(struct acceptor *a, struct connection *c, uint32_t worker, co
     case MSG_DELIVER: deliver(a, c, consumer, message); break;
     case MSG_ACTIVE: hear_active(a, c, consumer, message->active != 0); break;
     case MSG_DISMISSED: pulsar_consumer_lose(a, c, consumer); break;
-    default: break; /* REFUSED: the client is not answered, and the message is delivered again */
+    case MSG_REFUSED: consumer->refused |= message->refused == MSG_FINISH; break;
+    default: break;
     }
 }
 

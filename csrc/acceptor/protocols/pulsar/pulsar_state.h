@@ -111,6 +111,7 @@ struct pulsar_consumer {
     bool lost;      /* its worker has died, so Python cannot open it any more */
     bool has_epoch; /* `epoch` is set: its SUBSCRIBE or a REDELIVER had one */
     bool marked;    /* it has a mark in the output: see mark_bytes */
+    bool refused;   /* an acknowledgement has been, for want of space; its receipt is still to say so */
     bool told;      /* its client has seen the answer to SUBSCRIBE, and may be told `active` */
     uint8_t active; /* enum pulsar_active */
     /* Bytes delivered and not yet reported SENT. If `marked`, the first mark_bytes of them end in the output at
