@@ -267,7 +267,7 @@ def _check_secure(listen: Sequence[Listen], settings: Settings) -> None:
     for one, other in (("cert", "key"), ("key", "cert")):
         if settings["tls"][one]:
             shown[("", "")] = None
-            if not settings["tls"][other]:  # without this NSQ, NATS and Pulsar would offer no TLS, and say nothing
+            if not settings["tls"][other]:  # else protocols with a TLS of their own would go without
                 raise OptionsError(f"tls.{one} is set, so tls.{other} must be too")
     if shown:
         _check_certificates(settings, shown)
