@@ -87,6 +87,7 @@ class ConnzOptions:
 async def connz(options: ConnzOptions, acceptors: Acceptors, server: Mapping[str, Any], now_ns: int) -> Row:
     """Makes the answer. `server`: the result of Acceptors.server(). Raises ConnzError."""
     options.check()
+    begun_ns = time.monotonic_ns()
     limit = 1 if options.cid else options.limit if options.limit > 0 else DEFAULT_LIMIT
     offset = max(options.offset, 0)
     answer: Row = {
@@ -117,11 +118,13 @@ async def connz(options: ConnzOptions, acceptors: Acceptors, server: Mapping[str
     if options.cid:
         found = [row for row in found if row["cid"] == options.cid]
     key, descending = SORTS[options.sort or "cid"]
-    now = Now(now_ns, time.monotonic_ns())
+    # The acceptors have told since when each is idle after `now_ns`; those that have gone told it then.
+    ended_ns = time.monotonic_ns()
+    now = Now(now_ns + ended_ns - begun_ns, ended_ns)
     found.sort(key=lambda row: key(row, now), reverse=descending)
     page = found[offset : offset + min(limit, MAX_LIMIT)]
     await _complete([row for row in page if "located" in row], acceptors, options)
-    rows = [shown(row, options, now_ns) for row in page if "row" in row]
+    rows = [shown(row, options, now.wall_ns) for row in page if "row" in row]
     return {**answer, "num_connections": len(rows), "total": total, "connections": rows}
 
 

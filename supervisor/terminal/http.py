@@ -102,7 +102,7 @@ class Http(Client):
         try:
             try:
                 return self._answer(method, path, body, headers)
-            except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+            except (ConnectionResetError, BrokenPipeError):
                 if method != "GET":
                     raise  # the broker may have done it already
                 self._connection.close()
@@ -110,7 +110,7 @@ class Http(Client):
         except TimeoutError:
             self._connection.close()
             raise LostError(f"{self.at} has not answered for {ANSWER_S:g} s") from None
-        except http.client.RemoteDisconnected:
+        except (ConnectionResetError, BrokenPipeError):
             self._connection.close()
             raise LostError(f"{self.at} has closed the connection without an answer: {doubt(self.at)}") from None
         except (OSError, http.client.HTTPException) as error:

@@ -91,8 +91,7 @@ class Member:
         if self.conf:
             return self._command_of_conf()
         if self.kind not in ACCEPTORS:
-            found = program(self.kind)
-            assert found is not None
+            found = program(self.kind) or pytest.skip(f"nats-server {self.kind} is not installed")
             command = [found, "-a", "127.0.0.1", "-p", str(self.port), "--cluster", self.route_url]
             command += ["--cluster_name", self.cluster] if self.cluster else []
             return [*command, *(["--routes", ",".join(self.routes)] if self.routes else []), *self.extra]
@@ -105,8 +104,7 @@ class Member:
         path = self.conf_path
         path.write_text(self.conf.replace("$ROUTE_PORT", str(self.route_port)).replace("$PORT", str(self.port)))
         if self.kind not in ACCEPTORS:
-            found = program(self.kind)
-            assert found is not None
+            found = program(self.kind) or pytest.skip(f"nats-server {self.kind} is not installed")
             return [found, "-c", str(path)]
         return [*self._ours(), "--nats-config", str(path), *self.options]
 

@@ -79,7 +79,6 @@ def test_all_connections_share_a_limit_and_what_goes_leaves_room(wire: Wire, ser
 def test_consumers_count_with_their_properties_until_they_go(monkeypatch: pytest.MonkeyPatch) -> None:
     desk, client = ScriptedDesk(), Client(1)
     consumers = Consumers(desk, MagicMock(), MagicMock(), lambda *_: Limits(), MagicMock())
-    monkeypatch.setattr(clients, "MAX_KEPT_BYTES", 50_000)
     numbers = itertools.count(1)
 
     def subscribe(*answers: tuple[int, bytes]) -> int:
@@ -95,7 +94,8 @@ def test_consumers_count_with_their_properties_until_they_go(monkeypatch: pytest
     done = [(OK, b""), (NOT_FOUND, b"")]  # and it is not known where the topic ends
     first, second = subscribe(*done), subscribe(*done)
     kept = desk.kept_bytes
-    assert 25_000 < kept < 50_000
+    assert kept > 25_000
+    monkeypatch.setattr(clients, "MAX_KEPT_BYTES", kept + kept // 4)
     subscribe(*done)
     assert desk.said == [("success", None)] * 2 + [("error", METADATA_ERROR)]
     consumers.close(desk.request(client, "close_consumer", consumer_id=first))
