@@ -316,8 +316,9 @@ static enum log_result allocate_to(struct log *log, struct segment *s, uint64_t 
     }
     log->error = errno;
     if (errno != ENOSPC && errno != EDQUOT && errno != EFBIG) return LOG_FAILING;
-    /* Some file systems keep what they allocated before they ran out of space: give it back. */
-    (void)log_cut(s->fd, s->allocated);
+    /* Some file systems keep what they allocated before they ran out of space: give it back. A header may have been
+     * written without any. */
+    (void)log_cut(s->fd, s->allocated > s->end ? s->allocated : s->end);
     return LOG_NO_SPACE;
 }
 

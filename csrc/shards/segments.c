@@ -176,8 +176,10 @@ uint32_t worker_topics(const struct worker *w) {
 
 void worker_roll(struct worker *w, uint32_t shard) {
     struct shard *s = w->own[shard];
-    /* Writes what the new one begins with at once: until then the previous one could not be dropped. */
-    if (log_roll(s->log, w->wall_ns)) (void)shard_reserve(w, s, 0, 0, false);
+    /* Writes what the new one begins with at once: until then the previous one could not be dropped. One for which that
+     * had no room is not followed by another. */
+    bool has_rolled = log_active_segment(s->log) != s->segment || log_roll(s->log, w->wall_ns);
+    if (has_rolled) (void)shard_reserve(w, s, 0, 0, false);
 }
 
 void worker_leave_uncut(struct worker *w) {

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from mq_shards.csrc._core import lib
 
-from tests.log.log import HEADER, NOW, Entry, Log, in_subprocess, limit_file_size, memfd, on_disk
+from tests.log.log import HEADER, NOW, Entry, Log, content_of, in_subprocess, limit_file_size, memfd, on_disk
 
 
 def test_more_than_the_staging_buffer_is_flushed_early_and_reads_back(log: Log) -> None:
@@ -92,6 +92,24 @@ def short_write(directory: str) -> None:
 
 def test_a_short_write_goes_on_where_it_stopped(tmp_path: Path) -> None:
     in_subprocess(short_write, str(tmp_path))
+
+
+def header_without_room(directory: str) -> None:
+    log, fd = Log(), os.open(f"{directory}/1.log", os.O_RDWR | os.O_CREAT)
+    assert log.add(fd, 1)
+    limit_file_size(HEADER)
+    assert log.flush() == lib.LOG_OK
+    header = content_of(fd)
+    assert len(header) == HEADER and any(header)
+    assert log.reserve(Entry()) == lib.LOG_NO_SPACE
+    assert content_of(fd) == header
+    limit_file_size(resource.RLIM_INFINITY)
+    assert log.put(Entry(seq=7)) and log.flush() == lib.LOG_OK
+    assert content_of(fd)[:HEADER] == header
+
+
+def test_a_header_stays_when_there_is_no_room_for_what_comes_behind_it(tmp_path: Path) -> None:
+    in_subprocess(header_without_room, str(tmp_path))
 
 
 def file_size_limit(directory: str) -> None:
