@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from mq_shards.acceptor.protocols.nats import write_timeout
 from mq_shards.acceptor.protocols.nats.client import FEATURE_FLAGS
+from mq_shards.acceptor.protocols.nats.websocket_options import ANY_ORIGIN
 from mq_shards.gateway.nats.go_values import instant, uptime
 from mq_shards.gateway.processes import processes
 from mq_shards.ringbuf.time_units import SECOND_NS
@@ -128,7 +129,7 @@ def _websocket(server: Mapping[str, Any], settings: Settings) -> Row:
         "tls_map": settings["websocket-tls-verify-and-map"],
         "tls_pinned_certs": settings["websocket-tls-pinned-certs"],
         "same_origin": settings["websocket-same-origin"],
-        "allowed_origins": settings["websocket-allowed-origins"],
+        "allowed_origins": [one for one in settings["websocket-allowed-origins"] if one != ANY_ORIGIN],
         "compression": settings["websocket-compression"],
     }
     return {name: value for name, value in found.items() if value}

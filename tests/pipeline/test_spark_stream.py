@@ -139,13 +139,13 @@ def test_a_checkpoint_of_sparks_is_read_and_moved(spark: SparkSession, gateway: 
 
 def test_a_subscription_holds_what_is_not_committed(spark: SparkSession, gateway: Gateway, tmp_path: Path) -> None:
     fill(gateway, "a", 6)
-    query = Query(spark, tmp_path, gateway, subscription="archive/1", maxOffsetsPerTrigger=3)
+    query = Query(spark, tmp_path, gateway, subscription="archive-1", maxOffsetsPerTrigger=3)
     held: list[int] = []
-    gateway.spoil = lambda topic, start, reply: held.append(gateway.readers["archive/1"]["a"] - start) or reply
+    gateway.spoil = lambda topic, start, reply: held.append(gateway.readers["archive-1"]["a"] - start) or reply
     query.run()
     assert query.rows() == all_of("a", 6)
     assert held and all(distance <= 0 for distance in held)
-    assert gateway.readers["archive/1"]["a"] >= 3
+    assert gateway.readers["archive-1"]["a"] >= 3
 
 
 def test_an_end_is_refused(spark: SparkSession, gateway: Gateway, tmp_path: Path) -> None:
