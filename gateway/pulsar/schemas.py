@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
+from mq_shards.gateway.pulsar import avro_parsing
 from mq_shards.gateway.pulsar.catalog import Schema
 from mq_shards.gateway.pulsar.schema_defaults import Step, unusable_default, wrong_default
 
@@ -88,7 +89,7 @@ def check(schema: Schema) -> None:
         raise InvalidSchemaError(f"a schema has {MAX_SCHEMA_BYTES} bytes at most")
     try:
         if schema.type in _BY_AVRO:
-            _avro(raw)
+            avro_parsing.parse(raw.decode())
         elif schema.type == "PROTOBUF_NATIVE":
             _root_message(raw)
         elif schema.type == "KEY_VALUE":
@@ -204,7 +205,7 @@ def _why_not(old: Schema, new: Schema, way: str, step: Step) -> str:
         return "" if before == after else f"Protobuf root message isn't allow change! {before} is now {after}"
     if new.type not in _COMPARED:
         return ""
-    written, reading = _avro(raw_data(old)), _avro(raw_data(new))
+    written, reading = (avro_parsing.parse(raw_data(one).decode()) for one in (old, new))
     # BACKWARD: readers with the new schema can read what was written with the old one.
     if way in ("BACKWARD", "FULL") and (why := _why_unreadable(reading, written, step)):
         return f"Unable to read schema: {why}"
@@ -240,12 +241,6 @@ def _sizes(raw: bytes) -> tuple[int, int]:
                 left += inner
             left += [one[key] for key in ("type", "items", "values") if key in one]
     return fields, branches
-
-
-def _avro(raw: bytes) -> AvroSchema:
-    import avro.schema  # loaded with the first use
-
-    return avro.schema.parse(raw.decode())
 
 
 def _why_unreadable(reader: AvroSchema, writer: AvroSchema, step: Step) -> str:

@@ -13,7 +13,7 @@ import orjson
 import pytest
 from mq_shards.acceptor.protocols.pulsar.names import topic_name
 from mq_shards.gateway import turns
-from mq_shards.gateway.pulsar import http_schemas, schema_checks, schemas
+from mq_shards.gateway.pulsar import avro_parsing, http_schemas, schema_checks, schemas
 from mq_shards.gateway.pulsar.catalog import Schema
 from mq_shards.gateway.pulsar.http_schemas import HttpSchemas
 from mq_shards.gateway.pulsar.refusals import RefusedError
@@ -169,6 +169,22 @@ def test_a_schema_of_any_depth_is_taken_or_refused_with_what_is_wrong(kind: str)
         assert said[1].endswith("Unable to read schema: b"), "what is not deep is compared"
 
     around(test, None)
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        ", ".join(f'{{"name": "f{i}", "type": "int"}}' for i in range(500)) + ', {"name": "a", "type": "nothing"}',
+        '{"name": "a", "type": "' + "x" * 20_000 + '"}',
+        ", ".join(f'{{"name": "f{i}", "type": {{"type": "record", "name": "N{i}", "fields": []}}}}' for i in range(500))
+        + ', {"name": "z", "type": {"type": "array", "items": "nothing"}}',
+    ],
+)  # fmt: skip
+def test_what_is_wrong_deep_inside_is_not_said_again_at_each_level(last: str) -> None:
+    """So that a short schema does not take gigabytes."""
+    with pytest.raises(Exception) as wrong:
+        avro_parsing.parse(base64.b64decode(schema(nested(50, last))["data"]).decode())
+    assert len(str(wrong.value)) < 10_000
 
 
 def test_schemas_that_are_too_long_together_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
