@@ -110,7 +110,7 @@
  * of new ones, which costs more than filling them. One system call gets up to OUTPUT_PARTS pieces. Bytes shared by
  * several outputs are at least SHARE_BYTES, since a shared piece costs two cells. */
 #define OUTPUT_BLOCK_BYTES ((size_t)128 << 10)
-#define KEEP_OUTPUT_BLOCKS 32u
+#define KEEP_OUTPUT_BLOCKS 64u /* what eight connections may leave unsent */
 #define OUTPUT_PARTS       64u
 #define SHARE_BYTES        ((size_t)8 << 10)
 
