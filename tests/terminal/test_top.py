@@ -55,7 +55,10 @@ class Terminal:
         return self._run("capture-pane", "-p", "-e")
 
     def sees(self, text: str) -> None:
-        wait_until(lambda: text in self.text(), f"it shows {text}; it shows\n{self.text()}", pause=LOOK_S)
+        try:
+            wait_until(lambda: text in self.text(), f"it shows {text}", pause=LOOK_S)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it shows\n{self.text()}") from None
 
     def close(self) -> None:
         subprocess.run(["tmux", "-S", self._socket, "kill-server"], capture_output=True, check=False, timeout=20)
