@@ -24,16 +24,17 @@ CSRC: Final = ROOT / "csrc"
 # What each folder of C may include beside its own files, and of Python import. Nothing goes up, so there is no circle.
 C_ARROWS: Final[Mapping[str, tuple[str, ...]]] = {
     "base": (),
+    "formats": ("base",),
     "ringbuf": ("base",),
     "log": ("base", "ringbuf"),
     "shards": ("base", "ringbuf", "log"),
     "acceptor": ("base", "ringbuf"),
     "acceptor/protocols": ("base", "ringbuf", "acceptor"),
     **{
-        f"acceptor/protocols/{name}": ("base", "ringbuf", "acceptor", "acceptor/protocols")
+        f"acceptor/protocols/{name}": ("base", "formats", "ringbuf", "acceptor", "acceptor/protocols")
         for name in ("beanstalk", "nats", "nsq", "pulsar")
     },
-    "pipeline": ("base", "log"),
+    "pipeline": ("base", "formats", "log"),
 }
 PYTHON_ARROWS: Final[Mapping[str, tuple[str, ...]]] = {
     "csrc": (),
@@ -237,7 +238,7 @@ SHARDS_BELOW: Final = {
 }  # fmt: skip
 # Folders in which no files need each other in a circle.
 NO_CIRCLES: Final = (
-    "base", "shards", "pipeline", "acceptor",
+    "base", "formats", "shards", "pipeline", "acceptor",
     *(f"acceptor/protocols/{name}" for name in ("beanstalk", "nats", "nsq", "pulsar")),
 )  # fmt: skip
 # Folders in which one header says what several files do. No files call each other in a circle.

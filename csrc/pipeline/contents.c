@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "base/entries.h"
+#include "formats/entries.h"
 #include "log/records.h"
 
 static const char version[] = "NATS/1.0\r\n";

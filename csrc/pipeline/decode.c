@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "base/crc32c.h"
-#include "base/entries.h"
 #include "base/hex.h"
 #include "base/time_units.h"
+#include "formats/entries.h"
 #include "log/log.h"
 #include "log/records.h"
 

@@ -23,7 +23,7 @@ from csrc.build import generate  # noqa: E402
 
 STARTS = tuple(f"mq_shards.pipeline.{name}" for name in ("source", "stream", "declarative.source", "lag"))
 CORES = ("mq_shards.csrc._core", "mq_shards.csrc._spark_core")
-SOURCES = ("base/crc32c.c", "base/entries.c", "base/pulsar_entry.c", "log/records.c", "pipeline/*.c")
+SOURCES = ("base/crc32c.c", "formats/entries.c", "formats/pulsar_entry.c", "log/records.c", "pipeline/*.c")
 DEFAULT_SOURCE = "pyspark_mqshards"
 
 

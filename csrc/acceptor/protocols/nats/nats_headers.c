@@ -1,11 +1,11 @@
 /* Messages published through other protocols, for NATS clients: their own headers (properties, a key, a
- * time: base/entries.h) are headers here. */
+ * time: formats/entries.h) are headers here. */
 #include "acceptor/protocols/nats/nats_headers.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/entries.h"
+#include "formats/entries.h"
 
 static const char VERSION[] = "NATS/1.0\r\n";
 enum { LINE_BYTES = sizeof ": \r\n" - 1, PREFIX_BYTES = sizeof ENTRY_PREFIX - 1 };

@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "base/pulsar_entry.h"
+#include "formats/pulsar_entry.h"
 #include "ringbuf/message.h"
 
 /* BaseCommand.Type. The field of BaseCommand that holds the command's message has the same number. */

@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 #include "base/decimal.h"
-#include "base/pulsar_entry.h"
 #include "base/text.h"
+#include "formats/pulsar_entry.h"
 
 /* More headers than this become a single attribute, as do headers that cannot be parsed or are not text. */
 enum { HEADERS_MOST = 64 };

@@ -1,5 +1,5 @@
 /* See entries.h. */
-#include "base/entries.h"
+#include "formats/entries.h"
 
 #include <string.h>
 
