@@ -96,9 +96,9 @@ bool log_roll(struct log *log, uint64_t now_wall_ns);
  * LOG_NO_SPACE: the disk is full, or the active segment is full and no next one has been added, or more than
  * LOG_RESERVE_BYTES was asked for; nothing has changed. LOG_FAILING: the staging buffer is full and cannot be written.
  */
+enum log_result log_reserve(struct log *log, size_t records, size_t bytes, uint64_t keep_bytes, uint64_t now_wall_ns);
 /* How much more can be written to the current segment without allocating. */
 uint64_t log_spare(const struct log *log);
-enum log_result log_reserve(struct log *log, size_t records, size_t bytes, uint64_t keep_bytes, uint64_t now_wall_ns);
 
 /* Appends a record, for which the caller has made a reservation. Returns where the record begins. `attributes` and
  * `body` are copied and checksummed; `bytes` and `crc` of `head` are ignored. */
