@@ -46,11 +46,12 @@ class _Text(str):
 
 def parse(text: str) -> Schema:
     """Raises RecursionError if it is nested too deep, else what the library raises, which is all kinds."""
-    import avro.schema  # loaded with the first use
+    from avro.name import Names  # loaded with the first use
+    from avro.schema import make_avsc_object
 
-    names = avro.schema.Names(validate_names=True)
+    names = Names(validate_names=True)
     names.names = _Object()
-    return avro.schema.make_avsc_object(_short(json.loads(text), 0), names)
+    return make_avsc_object(_short(json.loads(text), 0), names)
 
 
 def _short(value: Any, depth: int) -> Any:  # noqa: ANN401 - JSON

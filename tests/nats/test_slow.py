@@ -155,4 +155,7 @@ def test_who_publishes_much_to_itself_may_read_afterwards(size: int) -> None:
         client.send(b"PUB it %d\r\n%s\r\n" % (size, b"z" * size) * count)
         message = b"MSG it 1 %d\r\n%s\r\n" % (size, b"z" * size)
         with client.socket.makefile("rb", MIB) as reader:
-            assert reader.read(len(message) * count) == message * count
+            said = reader.read(len(message) * count)
+            while pings := said.count(b"PING\r\n"):  # a server asks, too, now and then
+                said = said.replace(b"PING\r\n", b"") + reader.read(pings * len(b"PING\r\n"))
+            assert said == message * count

