@@ -16,6 +16,11 @@ def is_out_of_reach(name: str, others: Container[str] = ()) -> bool:
 
 
 def is_address(name: str) -> bool:
+    """Whether this is an IP address, maybe with a zone.
+
+    >>> is_address("::1"), is_address("hub")
+    (True, False)
+    """
     try:
         ipaddress.ip_address(name.partition("%")[0])
     except ValueError:

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 import orjson
 from mq_shards.pipeline.client import DEFAULT_PORT, Address, Tls
+from mq_shards.shards import readers
 
 DEFAULT_TIMEOUT_MS: Final = 120_000
 # In JSON, as in Kafka's: -2 is the earliest offset, -1 the latest.
@@ -27,7 +28,6 @@ _ID: Final = re.compile("[0-9a-f]{32}")  # of a broker
 TLS: Final = ("tlsCa", "tlsCert", "tlsKey")
 TOKEN: Final = ("token", "tokenFile")
 TOKEN_IN_ENVIRONMENT: Final = "MQ_SHARDS_TOKEN"
-_READER: Final = re.compile("[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")  # as a broker has it
 _STREAM_ONLY: Final = (
     "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "subscription",
 )  # fmt: skip
@@ -353,8 +353,11 @@ def parse_positive(given: Mapping[str, str], name: str) -> int | None:
 
 def _subscription(given: Mapping[str, str]) -> str | None:
     name = given.get("subscription") or None
-    if name is not None and _READER.fullmatch(name) is None:
-        raise OptionError(f"subscription: {name!r} is not 1 to 128 letters, digits, _ - and . (but no . first)")
+    if name is not None:
+        try:
+            readers.check_name(name)
+        except readers.ReadersError as error:
+            raise OptionError(f"subscription: {name!r}: {error}") from None
     return name
 
 

@@ -8,7 +8,7 @@
  * Memory only, from the ground up:
  *
  *   due.c            which subscriptions are to be visited
- *   redelivery.c          redeliveries
+ *   redelivery.c     redeliveries
  *   rotation.c       which consumer's turn it is
  *   slots.c          keys of which a consumer has messages in flight
  *   owners.c         which consumer has a key

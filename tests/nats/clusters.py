@@ -36,6 +36,10 @@ def program(kind: str) -> str | None:
     return shutil.which(os.environ.get("NATS_SERVER_OLD_BIN", str(OLD)))
 
 
+def installed(kind: str) -> str:
+    return program(kind) or pytest.skip(f"nats-server {kind} is not installed")
+
+
 def mixtures(*wanted: Sequence[str], long: bool = False) -> list[Any]:
     """Parameters for a test; those with a server that cannot be had are skipped. `long`: not played every time."""
     return [
@@ -91,8 +95,7 @@ class Member:
         if self.conf:
             return self._command_of_conf()
         if self.kind not in ACCEPTORS:
-            found = program(self.kind) or pytest.skip(f"nats-server {self.kind} is not installed")
-            command = [found, "-a", "127.0.0.1", "-p", str(self.port), "--cluster", self.route_url]
+            command = [installed(self.kind), "-a", "127.0.0.1", "-p", str(self.port), "--cluster", self.route_url]
             command += ["--cluster_name", self.cluster] if self.cluster else []
             return [*command, *(["--routes", ",".join(self.routes)] if self.routes else []), *self.extra]
         command = [*self._ours(), "--listen", self.route_url, *self.options]
@@ -104,8 +107,7 @@ class Member:
         path = self.conf_path
         path.write_text(self.conf.replace("$ROUTE_PORT", str(self.route_port)).replace("$PORT", str(self.port)))
         if self.kind not in ACCEPTORS:
-            found = program(self.kind) or pytest.skip(f"nats-server {self.kind} is not installed")
-            return [found, "-c", str(path)]
+            return [installed(self.kind), "-c", str(path)]
         return [*self._ours(), "--nats-config", str(path), *self.options]
 
     def _ours(self) -> list[str]:

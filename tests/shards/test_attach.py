@@ -4,7 +4,6 @@ what they have published."""
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 
 import pytest
 from mq_shards.csrc._core import lib
@@ -18,13 +17,6 @@ SHARED, EXCLUSIVE, WAIT, FENCE = range(4)
 NONE, FULL, INVALID, FENCED = lib.STATUS_NONE, lib.STATUS_FULL, lib.STATUS_INVALID, lib.STATUS_FENCED
 NEVER = lib.NO_PLACE
 HOURS_6 = 6 * 3600
-
-
-@pytest.fixture()
-def bench() -> Iterator[Channels]:
-    b = Channels()
-    yield b
-    b.dispose()
 
 
 def attach(bench: Channels, conn: int, number: int, name: str, access: int = SHARED, *, epoch: int = 0,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
 
 import pytest
 from mq_shards.csrc._core import lib
@@ -24,13 +23,6 @@ from tests.shards.subscriptions import Channels, roll
 from tests.shards.test_naming import records
 from tests.shards.test_packed import publish as publish_batch
 from tests.shards.test_shard_protocol import HEAD, ask, got, join, told
-
-
-@pytest.fixture()
-def bench() -> Iterator[Channels]:
-    b = Channels()
-    yield b
-    b.dispose()
 
 
 def test_a_message_is_finished_by_its_seq_whoever_has_it(bench: Channels) -> None:

@@ -13,13 +13,6 @@ from tests.shards.bench import NO_SPACE, OK, PEEK_ID, PROBE, PUBLISH, RESERVE, T
 from tests.shards.subscriptions import DELETE, EPHEMERAL, Channels, delivered
 
 
-@pytest.fixture()
-def bench() -> Iterator[Channels]:
-    b = Channels()
-    yield b
-    b.dispose()
-
-
 def test_a_job_put_before_the_first_channel_is_delivered_to_it_and_stays_a_job(bench: Channels) -> None:
     ids = [bench.pub("t", durable=False)[0] for _ in range(3)]
     delayed, _ = bench.pub("t", durable=False, delay=50)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 from mq_shards.acceptor.protocols.pulsar.position import Position, position_of
@@ -21,13 +21,6 @@ from tests.shards.test_shard_protocol import ask
 
 VIEW = b"__compaction"
 WORDS = lib.PARTS_MAX_WORDS
-
-
-@pytest.fixture()
-def bench() -> Iterator[Channels]:
-    b = Channels()
-    yield b
-    b.dispose()
 
 
 def message(parts: Sequence[tuple[str, bytes]]) -> bytes:

@@ -3,20 +3,11 @@ the clock is set to meanwhile."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from mq_shards.csrc._core import lib
 
 from tests.shards.bench import SECOND
 from tests.shards.subscriptions import Channels, delivered, drop_oldest, roll
-
-
-@pytest.fixture()
-def bench() -> Iterator[Channels]:
-    b = Channels()
-    yield b
-    b.dispose()
 
 
 def test_delayed_messages_are_deferred_in_every_channel(bench: Channels) -> None:

@@ -3,8 +3,6 @@ to arrive and however the two clocks were read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from mq_shards.csrc._core import lib
 
@@ -15,13 +13,6 @@ from tests.shards.subscriptions import Channels
 MS, US = 1_000_000, 1000
 # By how much both clocks, and the wall clock alone, move before each message.
 STEPS = [(0, 0), (300 * MS + 17 * US, 0), (1, -3 * US), (77 * MS + 1, 2 * US), (999 * US, -40 * US), (US, 40 * US)]
-
-
-@pytest.fixture()
-def bench() -> Iterator[Channels]:
-    b = Channels()
-    yield b
-    b.dispose()
 
 
 def move(bench: Channels, both_ns: int, wall_ns: int = 0) -> None:

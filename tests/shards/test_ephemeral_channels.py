@@ -3,20 +3,10 @@ the log but what it must say for others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
 from mq_shards.csrc._core import lib
 
 from tests.shards.bench import OK, RESERVE, WATCH
 from tests.shards.subscriptions import EPHEMERAL, GONE, Channels, delivered
-
-
-@pytest.fixture()
-def bench() -> Iterator[Channels]:
-    b = Channels()
-    yield b
-    b.dispose()
 
 
 def test_an_ephemeral_channel_goes_with_its_last_consumer(bench: Channels) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 
 import pytest
 from mq_shards.csrc._core import lib
@@ -16,13 +15,6 @@ from tests.shards.test_paused_topics import comes_to, consume_for_now, jobs, pau
 from tests.shards.test_shard_protocol import ask
 
 RESTARTS = pytest.mark.parametrize("restarts", [False, True], ids=["lives", "starts anew"])
-
-
-@pytest.fixture
-def bench() -> Iterator[Channels]:
-    bench = Channels()
-    yield bench
-    bench.dispose()
 
 
 def publish(bench: Channels, count: int) -> list[int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
 
 import pytest
 from mq_shards.csrc._core import lib
@@ -16,13 +15,6 @@ from tests.shards.test_seqs_after_damage import content_of, delivered_seqs, end_
 
 TOPICS = [f"t{n}" for n in range(5)]
 GONE = 2**32 - 1
-
-
-@pytest.fixture
-def bench() -> Iterator[Channels]:
-    bench = Channels()
-    yield bench
-    bench.dispose()
 
 
 def lose(bench: Channels, records: int) -> None:

@@ -4,9 +4,7 @@ it at once, and in no log."""
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 
-import pytest
 from mq_shards.csrc._core import lib
 
 from tests.shards.bench import GONE, OK, Answer
@@ -21,13 +19,6 @@ RETAINED = lib.MSG_DURABLE | lib.MSG_RETAIN
 READER = lib.SUBSCRIBE_START | lib.SUBSCRIBE_EPHEMERAL | lib.SUBSCRIBE_POLICY
 PULSAR = 2
 PUBLISH, PRODUCER = 3, 16  # csrc/log/records.h
-
-
-@pytest.fixture()
-def bench() -> Iterator[Channels]:
-    b = Channels()
-    yield b
-    b.dispose()
 
 
 def join(bench: Channels, conn: int, policy: int = lib.POLICY_TURNS, *, permits: int = 100, channel: str = "s",

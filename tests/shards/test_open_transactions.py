@@ -4,7 +4,6 @@ in one is there once when it is committed and never when it is aborted, and so w
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import pytest
 from mq_shards.csrc._core import lib
@@ -20,13 +19,6 @@ from tests.shards.test_shard_protocol import ask
 MSG_TXN = 8192  # csrc/ringbuf/message.h
 TXN = 7
 ABORT, COMMIT = 0, 1
-
-
-@pytest.fixture
-def bench() -> Iterator[Channels]:
-    bench = Channels()
-    yield bench
-    bench.dispose()
 
 
 def stage(bench: Channels, body: bytes = b"x", txn: int = TXN) -> int:

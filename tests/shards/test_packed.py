@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -20,13 +19,6 @@ RUN = struct.Struct("<QII")
 SCRIPTS = 60
 MOST = 64 * lib.PARTS_MAX_WORDS
 ACTS = 80
-
-
-@pytest.fixture()
-def bench() -> Iterator[Channels]:
-    b = Channels()
-    yield b
-    b.dispose()
 
 
 def packed(parts: int, body: bytes = b"parts", packed_bytes: int = 5) -> bytes:

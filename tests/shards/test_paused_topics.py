@@ -3,8 +3,6 @@ restarts, where nobody knows of ephemeral channels. And seeks in pieces, and job
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from mq_shards.csrc._core import lib
 
@@ -13,13 +11,6 @@ from tests.shards.positions import EARLIEST, LATEST, begin, publish, seek, seqs
 from tests.shards.subscriptions import Channels, delivered, roll
 from tests.shards.test_open_transactions import COMMIT, drop_dead, end, stage
 from tests.shards.test_shard_protocol import ask
-
-
-@pytest.fixture
-def bench() -> Iterator[Channels]:
-    bench = Channels()
-    yield bench
-    bench.dispose()
 
 
 def pause(bench: Channels) -> None:

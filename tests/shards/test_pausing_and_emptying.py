@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
 from mq_shards.csrc._core import lib
 
 from tests.shards.bench import OK
 from tests.shards.subscriptions import Channels, delivered
-
-
-@pytest.fixture()
-def bench() -> Iterator[Channels]:
-    b = Channels()
-    yield b
-    b.dispose()
 
 
 def test_a_paused_channel_gets_nothing_and_a_paused_topic_keeps_what_comes(bench: Channels) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 
 import pytest
 from mq_shards.csrc._core import lib
@@ -25,14 +24,6 @@ from tests.shards.positions import (
 )
 from tests.shards.subscriptions import Channels, drop_oldest, roll
 from tests.shards.test_shard_protocol import HEAD, ask, deliveries
-
-
-@pytest.fixture()
-def bench() -> Iterator[Channels]:
-    b = Channels()
-    yield b
-    b.dispose()
-
 
 # --- beginning ------------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 from mq_shards.csrc._core import ffi, lib
@@ -27,13 +27,6 @@ from tests.shards.subscriptions import Channels
 HEAD = struct.Struct("<QII")
 MOST = int(lib.EACH_MOST)
 LARGEST = int(lib.EACH_BODY_BYTES)
-
-
-@pytest.fixture()
-def bench() -> Iterator[Channels]:
-    b = Channels()
-    yield b
-    b.dispose()
 
 
 def entry(id: int, body: bytes, size: int | None = None) -> bytes:

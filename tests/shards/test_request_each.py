@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 from mq_shards.csrc._core import ffi, lib
@@ -30,13 +30,6 @@ ONE = struct.Struct("<BBHIQ")
 MOST = int(lib.REQUESTS_MOST)
 AT_ONCE = int(lib.REQUESTS_AT_ONCE)
 FINISH, CREDIT = int(lib.MSG_FINISH), int(lib.MSG_CREDIT)
-
-
-@pytest.fixture()
-def bench() -> Iterator[Channels]:
-    b = Channels()
-    yield b
-    b.dispose()
 
 
 def padded(entries: Sequence[bytes]) -> bytes:

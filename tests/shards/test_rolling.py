@@ -6,20 +6,12 @@ import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
 from mq_shards.csrc._core import lib
 
 from tests.shards.positions import publish
 from tests.shards.subscriptions import Channels
 
 HEADER_ONLY = 100  # bytes: a header has room in such a file, and what is allocated for records has not
-
-
-@pytest.fixture()
-def bench() -> Iterator[Channels]:
-    bench = Channels()
-    yield bench
-    bench.dispose()
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,13 +20,6 @@ from tests.shards.test_stream_memory import own_memory
 
 TOPICS = [f"t{n}" for n in range(5)]
 SECTOR, STAGED = 512, 18
-
-
-@pytest.fixture
-def bench() -> Iterator[Channels]:
-    bench = Channels()
-    yield bench
-    bench.dispose()
 
 
 def give(bench: Channels, name: str, body: bytes = b"x", flags: int = 0) -> int:

@@ -7,7 +7,7 @@ import os
 import random
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -21,13 +21,6 @@ from tests.shards.subscriptions import Channels, drop_oldest, roll
 HEAD = struct.Struct("<IHHII")
 KEY_HASH = 77
 RECORD_PUBLISH = 3
-
-
-@pytest.fixture()
-def bench() -> Iterator[Channels]:
-    b = Channels()
-    yield b
-    b.dispose()
 
 
 def content(headers: bytes, body: bytes, tag: int = lib.HEADERS_NATS, size: int | None = None) -> bytes:

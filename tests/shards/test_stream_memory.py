@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import gc
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from mq_shards.csrc._core import lib
 
 from tests.shards.bench import CLOSE, IGNORE, OK, PUBLISH, SECOND, SHARDS, WATCH
 from tests.shards.subscriptions import SUBSCRIBE, TIMEOUT, Channels
-
-
-@pytest.fixture()
-def bench() -> Iterator[Channels]:
-    b = Channels()
-    yield b
-    b.dispose()
 
 
 def own_memory() -> int:

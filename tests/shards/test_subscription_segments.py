@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
-import pytest
 from mq_shards.csrc._core import lib
 
 from tests.shards.bench import OK, PUBLISH, SHARDS
 from tests.shards.subscriptions import Channels, delivered, drop_oldest, roll
 from tests.shards.turns import deliver, depths
-
-
-@pytest.fixture()
-def bench() -> Iterator[Channels]:
-    b = Channels()
-    yield b
-    b.dispose()
 
 
 def test_compaction_moves_what_channels_hold_and_no_more(bench: Channels) -> None:

@@ -4,21 +4,12 @@ test is the acceptor, and time is what the test says."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from mq_shards.csrc._core import lib
 
 from tests.shards.bench import OK, OPEN, SHARDS
 from tests.shards.subscriptions import GONE, Channels, delivered
-
-
-@pytest.fixture()
-def bench() -> Iterator[Channels]:
-    b = Channels()
-    yield b
-    b.dispose()
 
 
 def test_messages_before_the_first_channel_wait_for_it(bench: Channels) -> None:

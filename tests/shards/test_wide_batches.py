@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Iterator
 
 import pytest
 from mq_shards.csrc._core import lib
@@ -20,13 +19,6 @@ MOST = 64 * lib.PARTS_MAX_WORDS
 PARTS = 5000
 HEADERS = lib.SUBSCRIBE_HEADERS
 RECORD_BYTES = 250  # of the log, for a message that is finished alone
-
-
-@pytest.fixture()
-def bench() -> Iterator[Channels]:
-    b = Channels()
-    yield b
-    b.dispose()
 
 
 def words(left: int) -> bytes:

@@ -17,12 +17,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mq_shards.acceptor import named_files
+from mq_shards.acceptor.host_names import is_address
 from mq_shards.acceptor.option_kinds import SECOND
 from mq_shards.acceptor.protocols.nats import (
     nkeys as nats_nkeys,
 )
 from mq_shards.acceptor.protocols.nats.route_compression import AUTO, THRESHOLDS_NS, mode_of, thresholds_of
-from mq_shards.acceptor.protocols.nats.server_url import RouteUrl, is_address, server_url
+from mq_shards.acceptor.protocols.nats.server_url import RouteUrl, server_url
 from mq_shards.acceptor.protocols.nats.tls_options import OPTIONS as TLS_OPTIONS
 from mq_shards.acceptor.protocols.nats.tls_options import with_defaults
 from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT

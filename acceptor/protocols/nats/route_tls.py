@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from mq_shards.acceptor.filters.tls import VerifyingTls
+from mq_shards.acceptor.host_names import is_address
 from mq_shards.acceptor.protocols.nats.route_tls_options import TLS_OPTIONS
-from mq_shards.acceptor.protocols.nats.server_url import RouteUrl, is_address
+from mq_shards.acceptor.protocols.nats.server_url import RouteUrl
 from mq_shards.acceptor.protocols.nats.tls import (
     client_context,
     key_digest,

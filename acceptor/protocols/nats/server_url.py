@@ -47,18 +47,3 @@ def server_url(text: str, default_port: int) -> tuple[str, RouteUrl | None]:
         return parts.scheme, None
     path = parts.path.rstrip("/")
     return parts.scheme, RouteUrl(host, port, unquote(parts.username or ""), unquote(parts.password or ""), path)
-
-
-def is_address(host: str) -> bool:
-    """Whether this is an IP address rather than a name.
-
-    >>> is_address("::1"), is_address("hub")
-    (True, False)
-    """
-    import ipaddress
-
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
