@@ -37,6 +37,7 @@ class Liveness:
         """`limit_s` 0: a process that hangs is reported, but not killed."""
         self._limit_s = limit_s
         self._asked: dict[Child, _Asked] = {}
+        self._found: list[str] = []  # what hanging() returned at the end of the last look()
         self.times: Counter[str] = Counter()  # how often each process, by title, has not answered for HUNG_S
         self.due_at = now + ASK_S
 
@@ -49,11 +50,11 @@ class Liveness:
             log.warning("%s (pid %d) answers again, after %.1f s", child.title, child.pid, now - asked.at)
 
     def look(self, children: Iterable[Child], now: float) -> bool:
-        """To be called when `due_at` has come. Returns whether what hanging() returns has changed."""
+        """To be called when `due_at` has come. Returns whether what hanging() returns has changed since the last time,
+        also by an answer or a death in between."""
         late_s = now - self.due_at
         missed_s = late_s if late_s > LATE_S else 0.0
         self.due_at = now + ASK_S
-        before = self.hanging()
         for child in children:
             asked = self._asked.get(child)
             if not child.has_to_answer:
@@ -64,7 +65,8 @@ class Liveness:
             else:
                 asked.at += missed_s
                 self._judge(child, asked, now)
-        return self.hanging() != before
+        before, self._found = self._found, self.hanging()
+        return self._found != before
 
     def hanging(self) -> list[str]:
         """By title; those that have died since are not among them."""

@@ -154,7 +154,7 @@ def test_brokers_that_are_no_addresses_are_a_wrong_call(brokers: str, capsys: py
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (["archive", "--to", "{}/archive", "--topics", "t", "--subscription", "a b"], "subscription: 'a b': a reader's name has "),
+        (["archive", "--to", "{}/archive", "--topics", "t", "--subscription", "a b"], "a reader's name has "),
         (["explain", "--topics", "t", "--option", "startingOffset=3"], "startingOffset"),
         (["replay", "--from", "{}/nothing"], "--from: there is no archive in "),
     ],

@@ -128,7 +128,8 @@ def test_over_a_real_power_cut_no_id_is_given_out_twice(disk: Disk, tmp_path: Pa
         "LD_PRELOAD": str(shim), "POWERCUT_DIR": str(disk.data), "POWERCUT_SHADOW": str(disk.shadow),
     }  # fmt: skip
     with running(shards=1, data_dir=disk.data, sync="never", env=env) as server:
-        # The worker syncs a segment once, soon after its first record, to list it as begun. What comes behind is lost.
+        # The worker syncs a segment once, soon after its first record, to list it as begun. What comes behind is lost:
+        # all messages, where that record is the topic's own.
         before = send(server, 5)
         manifest = disk.data / "shard-0000" / MANIFEST
         wait_until(lambda: json.loads(manifest.read_bytes())["segments"]["1"], "the segment is listed as begun")
@@ -142,5 +143,5 @@ def test_over_a_real_power_cut_no_id_is_given_out_twice(disk: Disk, tmp_path: Pa
         while reader.has_message_available():
             kept.append(reader.read_next(5000).message_id().entry_id())
         client.close()
-        assert 1 <= len(kept) < len(before), "the cut lost nothing, so this proves nothing"
+        assert len(kept) < len(before), "the cut lost nothing, so this proves nothing"
         assert not set(send(server, 60)) & set(before)

@@ -43,9 +43,9 @@ class Clock:
         self.now = 0.0
         self.liveness = Liveness(limit_s, self.now)
 
-    def look(self, after_s: float = ASK_S) -> None:
+    def look(self, after_s: float = ASK_S) -> bool:
         self.now += after_s
-        self.liveness.look([cast(Child, self.child)], self.now)
+        return self.liveness.look([cast(Child, self.child)], self.now)
 
     def answer(self) -> None:
         self.liveness.answered(cast(Child, self.child), self.now)
@@ -72,11 +72,10 @@ def test_who_does_not_is_named_in_time_and_killed_at_the_limit(caplog: pytest.Lo
 
 def test_who_answers_late_is_said_to_be_back(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock(child := Silent())
-    for _ in range(6):
-        clock.look()
+    assert [clock.look() for _ in range(6)].count(True) == 1
     assert clock.liveness.hanging() == [child.title]
     clock.answer()
-    clock.look()
+    assert clock.look() and not clock.look(), "that it answers again is news, once"
     assert not clock.liveness.hanging() and "answers again" in caplog.text and len(child.told) == 2
 
 

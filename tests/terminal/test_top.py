@@ -202,6 +202,7 @@ def test_it_says_while_the_broker_is_away_and_goes_on_when_it_is_back(tmp_path: 
             )
             wait_until(lambda: run("topics", where).returncode == 1, "topics may be missing, and that is a failure")
             assert b"mq-worker-1: no answer" in run("topics", where).stderr
+            wait_until(lambda: "mq-worker-1 (pid" in server.stderr.read_text(), "the supervisor has missed it too")
             os.kill(worker, signal.SIGCONT)
             terminal.sees(" OK")
             server.kill()
