@@ -112,6 +112,23 @@ void acknowledgement_forget(struct worker *w, uint32_t acknowledgement) {
     arena_give(&all->acknowledgements, acknowledgement);
 }
 
+/* The acknowledgement of some of a message's parts, of the same kind, that a transaction has already; 0: none. One more
+ * is added to it: a client may acknowledge each part by itself, and what is pending is asked for at each. */
+static uint32_t find_parts(const struct worker *w, uint32_t transaction, uint32_t subscription, uint64_t seq,
+                           bool upto) {
+    const struct topic *t = topic_at(&w->topics, worker_transaction(w, transaction)->topic);
+    for (uint32_t n = transaction ? first_of(w, t, seq) : 0; n; n = at(w, n)->same_next) {
+        const struct acknowledgement *a = at(w, n);
+        if (a->subscription == subscription && a->transaction == transaction && a->left && a->upto == upto) return n;
+    }
+    return 0;
+}
+
+/* Acknowledges more parts. How many words there are stays: so much room is reserved. */
+static void add_parts(struct parts_left *to, const struct parts_left *left) {
+    for (uint32_t i = 0; i < to->words; i++) to->bits[i] &= i < left->words ? left->bits[i] : 0;
+}
+
 /* --- what is pending of a delivery -------------------------------------------------------------------------------- */
 
 /* Whether all that is left of a delivery is acknowledged in transactions, so that it waits for their end. */
@@ -246,6 +263,13 @@ void acknowledgement_end(struct worker *w, uint32_t acknowledgement, bool commit
     delivery_again(w, delivery);
 }
 
+/* Its record is this one now, which says all that the one before did. */
+static void stands_at(struct worker *w, uint32_t acknowledgement, log_position position) {
+    struct acknowledgement *a = at(w, acknowledgement);
+    shard_count_out(transaction_of(w, a)->shard, a->position);
+    a->position = position;
+}
+
 /* --- requests ----------------------------------------------------------------------------------------------------- */
 
 /* The attributes and body of a PENDING. `left` NULL: it is about the whole message. */
@@ -271,14 +295,20 @@ static enum outcome acknowledge(struct worker *w, uint32_t delivery, uint64_t nu
     uint32_t subscription = d->subscription;
     const struct subscription *s = worker_subscription(w, subscription);
     *status = may_acknowledge(w, delivery, left) ? STATUS_OK : STATUS_FULL;
-    if (*status == STATUS_OK && left && !parts_fit(w, left->words)) *status = STATUS_NO_SPACE;
-    if (*status == STATUS_OK && reserve_pending(w, subscription, pending_bytes(left), status) == LATER) return LATER;
+    uint32_t there = left ? find_parts(w, transaction_find(w, s->topic, number), s->number, d->seq, upto) : 0;
+    const struct parts_left *room = there ? at(w, there)->left : left;
+    if (*status == STATUS_OK && left && !there && !parts_fit(w, left->words)) *status = STATUS_NO_SPACE;
+    if (*status == STATUS_OK && reserve_pending(w, subscription, pending_bytes(room), status) == LATER) return LATER;
     uint32_t transaction = *status == STATUS_OK ? transaction_take(w, s->topic, number) : 0;
     if (*status == STATUS_OK && !transaction) *status = STATUS_NO_SPACE;
     if (*status != STATUS_OK) return DONE;
+    if (there) add_parts(at(w, there)->left, left);
     struct shard *shard = subscription_shard(w, s);
-    log_position position = shard_log_pending(w, shard, s, d->seq, number, left, upto);
-    add(w, transaction, d->seq, position, s->number, left, upto);
+    log_position position = shard_log_pending(w, shard, s, d->seq, number, there ? at(w, there)->left : left, upto);
+    if (there)
+        stands_at(w, there, position);
+    else
+        add(w, transaction, d->seq, position, s->number, left, upto);
     note(w, delivery, left);
     return DONE;
 }
@@ -470,23 +500,29 @@ void transactions_moved(struct worker *w, struct shard *s, const struct topic *t
             continue;
         }
         if (!subscription) continue;
-        shard_count_out(s, a->position);
-        a->position = shard_log_pending(w, s, worker_subscription(w, subscription), seq, transaction_of(w, a)->number,
-                                        a->left, a->upto);
+        stands_at(w, n,
+                  shard_log_pending(w, s, worker_subscription(w, subscription), seq, transaction_of(w, a)->number,
+                                    a->left, a->upto));
     }
 }
 
 /* --- recovery ----------------------------------------------------------------------------------------------------- */
 
+static bool leaves_no_more(const struct parts_left *left, const struct parts_left *than) {
+    for (uint32_t i = 0; i < left->words; i++)
+        if (left->bits[i] & ~(i < than->words ? than->bits[i] : 0)) return false;
+    return true;
+}
+
+/* The acknowledgement whose record has moved, or that was added to; 0: it is another one. (An earlier release wrote one
+ * for each part, and did not add them up.) `left` NULL: it is about the whole message. */
 static uint32_t find(const struct worker *w, uint32_t transaction, uint32_t subscription, uint64_t seq,
-                     const struct parts_left *left) {
+                     const struct parts_left *left, bool upto) {
     const struct topic *t = topic_at(&w->topics, worker_transaction(w, transaction)->topic);
     for (uint32_t n = first_of(w, t, seq); n; n = at(w, n)->same_next) {
         const struct acknowledgement *a = at(w, n);
-        if (a->subscription != subscription || a->transaction != transaction) continue;
-        size_t words = a->left ? a->left->words : 0;
-        if (words == left->words && (!words || memcmp(a->left->bits, left->bits, words * sizeof *left->bits) == 0))
-            return n;
+        if (a->subscription != subscription || a->transaction != transaction || !a->left != !left) continue;
+        if (!left || (a->upto == upto && leaves_no_more(left, a->left))) return n;
     }
     return 0;
 }
@@ -505,7 +541,6 @@ void replay_pending(struct worker *w, struct shard *s, uint32_t topic, const str
     uint32_t delivery = of ? delivery_find(w, subscription, of->id) : 0;
     if (!delivery) return;
     uint32_t transaction = replay_take(w, topic, txn);
-    uint32_t there = find(w, transaction, (uint32_t)r->id, r->seq, &left);
     const struct parts_left *some = r->flags & PENDING_PARTS ? &left : NULL;
     bool upto = (r->flags & PENDING_UPTO) != 0;
     if (upto) {
@@ -516,11 +551,12 @@ void replay_pending(struct worker *w, struct shard *s, uint32_t topic, const str
         }
         channel->upto = txn + 1;
     }
+    uint32_t there = find(w, transaction, (uint32_t)r->id, r->seq, some, upto);
     shard_count_in(s, position);
-    if (there) { /* it has moved, or is being delivered again since its channel was moved back */
+    if (there) { /* it has moved, has more parts, or is being delivered again since its channel was moved back */
         struct acknowledgement *a = at(w, there);
-        shard_count_out(s, a->position);
-        a->position = position;
+        stands_at(w, there, position);
+        if (some) add_parts(a->left, some);
         a->over = false;
         a->upto |= upto;
         supersede(w, there);

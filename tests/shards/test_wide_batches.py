@@ -11,7 +11,7 @@ from mq_shards.csrc._core import lib
 
 from tests.shards.bench import GONE, OK, SHARDS
 from tests.shards.subscriptions import Channels, drop_oldest, roll
-from tests.shards.test_open_transactions import COMMIT, TXN, end
+from tests.shards.test_open_transactions import ABORT, COMMIT, TXN, end, open_ones
 from tests.shards.test_packed import packed, publish, runs
 from tests.shards.test_shard_protocol import ask
 
@@ -155,3 +155,35 @@ def test_parts_that_a_transaction_finishes_are_as_many(bench: Channels) -> None:
     bench.early.clear()
     bench.restart()
     assert delivered(bench) == left
+
+
+@pytest.mark.parametrize("how", [ABORT, COMMIT])
+def test_parts_that_a_transaction_finishes_one_by_one_are_one_acknowledgement(bench: Channels, how: int) -> None:
+    """Else to acknowledge each of a batch would cost as much as its number squared."""
+    publish(bench, "t", MOST)
+    bench.sub(1, "t", "c", credit=1, flags=HEADERS)
+    (seq,) = [a.seq for a in bench.turn() if a.kind == lib.MSG_DELIVER]
+    all = left = (1 << MOST) - 1
+
+    def acknowledge(part: int, txn: int = TXN) -> int:
+        body = words(all & ~(1 << part))
+        return ask(bench, lib.MSG_TXN_ACK, 1, topic=bench.topic("t"), id=txn, ttr=seq, body=body).status
+
+    for n, part in enumerate(random.Random(1).sample(range(MOST), 200)):
+        assert acknowledge(part) == OK
+        assert acknowledge(part) == acknowledge(part, TXN + 1) == lib.STATUS_FULL, "it is acknowledged"
+        left &= ~(1 << part)
+        if n in (20, 80, 150):
+            roll(bench)
+            drop_oldest(bench)
+        if n in (60, 80, 199):
+            bench.restart()
+            assert delivered(bench, parts=MOST) == left
+    number, items = struct.unpack_from("<QQ", open_ones(bench))
+    assert (number, items) == (TXN, 1)
+    end(bench, how)
+    bench.early.clear()
+    bench.restart()
+    assert delivered(bench, parts=MOST) == (left if how == COMMIT else all)
+    bench.restart()
+    assert not open_ones(bench)
