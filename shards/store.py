@@ -107,11 +107,11 @@ def _look(fd: int, shard: int, shards: int) -> Found:
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         return Found(None, why_foreign="it is not a file")
+    if status.st_size < SEGMENT_HEADER_BYTES:
+        return Found(0)  # whatever it has, it is no record
     if medium.is_failing(fd, SEGMENT_HEADER_BYTES, 0):
         return Found(None, bytes=status.st_size)
     content = os.pread(fd, SEGMENT_HEADER_BYTES, 0)
-    if len(content) < SEGMENT_HEADER_BYTES:
-        return Found(0)  # whatever it has, it is no record
     if not any(content):
         if lacks_header(fd, is_last=True):
             return Found(0, bytes=0 if is_zeros(fd, status.st_size) else status.st_size)

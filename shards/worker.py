@@ -556,12 +556,15 @@ class Worker:
     def _failing(self) -> None:
         """Waits, without replies, while a log cannot be written. If that lasts, the worker ends; a new one recovers."""
         now = time.monotonic()
-        reason = os.strerror(lib.worker_disk_errno(self._worker))
+        fd = ffi.new("int *")
+        error = lib.worker_disk_errno(self._worker, fd)
+        path = Path(f"/proc/self/fd/{fd[0]}").readlink()
+        reason = f"{path.parent.name}/{path.name}: {os.strerror(error)}"
         if self._failing_since is None:
             self._failing_since = now
             self._control.send({"did": "disk", "state": "failing", "reason": reason})
         elif now - self._failing_since > FAILING_LIMIT_S:
-            log.error("the log cannot be written (%s): a new process goes on from what is on disk", reason)
+            log.error("a log cannot be written (%s): a new process goes on from what is on disk", reason)
             sys.exit(1)
         time.sleep(FAILING_WAIT_S)
 

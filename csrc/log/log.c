@@ -588,6 +588,10 @@ int log_errno(const struct log *log) {
     return log->error;
 }
 
+int log_fd(const struct log *log) {
+    return log->current == NULL ? -1 : log->current->fd;
+}
+
 uint64_t log_appended(const struct log *log) {
     return log->flushed + (log->to - log->from);
 }

@@ -157,6 +157,8 @@ uint64_t log_ahead_bytes(const struct log *log);
 uint64_t log_records(const struct log *log);
 /* The errno of the last write or allocation that failed, 0 if the last one succeeded. */
 int log_errno(const struct log *log);
+/* The segment that log_flush writes to; -1: there is none. */
+int log_fd(const struct log *log);
 
 /* For the syncer: the bytes appended, flushed and synced so far, over all segments, those found at recovery included
  * (whether they were synced is not known, so they are synced once more). A reply may leave once log_synced() has

@@ -30,6 +30,7 @@ struct syncer {
 
     _Atomic uint64_t done;
     _Atomic int error;
+    int failed_fd; /* written before `error` */
 };
 
 static int sync_retrying(const struct syncer *s, int fd) {
@@ -62,8 +63,10 @@ static void run_round(struct syncer *s) {
         for (size_t i = 0; i < s->count; i++) (void)sync_file_range(s->fds[i], 0, 0, SYNC_FILE_RANGE_WRITE);
     }
     for (size_t i = 0; i < s->count; i++) {
-        if (error == 0) error = sync_retrying(s, s->fds[i]);
-        (void)close(s->fds[i]);
+        if (error == 0 && (error = sync_retrying(s, s->fds[i])) != 0)
+            s->failed_fd = s->fds[i];
+        else
+            (void)close(s->fds[i]);
     }
     if (s->took) time_histogram_add(s->took, now_ns() - began_ns, 1);
     bool wake = s->wake || error != 0;
@@ -112,6 +115,7 @@ struct syncer *syncer_new(int wake_fd, int (*sync_fd)(int fd)) {
     struct syncer *s = calloc(1, sizeof *s);
     if (s == NULL) return NULL;
     s->wake_fd = wake_fd;
+    s->failed_fd = -1;
     s->sync_fd = sync_fd != NULL ? sync_fd : fdatasync;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->requested, NULL);
@@ -136,6 +140,7 @@ void syncer_free(struct syncer *s) {
     pthread_cond_signal(&s->requested);
     pthread_mutex_unlock(&s->lock);
     pthread_join(s->thread, NULL);
+    if (s->failed_fd >= 0) (void)close(s->failed_fd);
     pthread_cond_destroy(&s->requested);
     pthread_mutex_destroy(&s->lock);
     free(s);
@@ -177,4 +182,8 @@ uint64_t syncer_done(const struct syncer *s) {
 int syncer_error(const struct syncer *s) {
     /* Acquire: pairs with the release in run_round. */
     return atomic_load_explicit(&s->error, memory_order_acquire);
+}
+
+int syncer_failed_fd(const struct syncer *s) {
+    return syncer_error(s) != 0 ? s->failed_fd : -1;
 }

@@ -48,5 +48,7 @@ uint64_t syncer_done(const struct syncer *syncer);
 
 /* The errno of the first sync that failed, for good; 0: none has. */
 int syncer_error(const struct syncer *syncer);
+/* The file whose sync failed, which stays open until syncer_free; -1: none has. */
+int syncer_failed_fd(const struct syncer *syncer);
 
 #endif

@@ -205,10 +205,14 @@ bool worker_trim_spares(struct worker *w) {
     return more;
 }
 
-int worker_disk_errno(const struct worker *w) {
-    for (uint32_t i = 0; i < w->dirty_count; i++)
-        if (log_errno(w->dirty[i]->log)) return log_errno(w->dirty[i]->log);
-    return w->syncer ? syncer_error(w->syncer) : 0;
+int worker_disk_errno(const struct worker *w, int *fd) {
+    for (uint32_t i = 0; i < w->dirty_count; i++) {
+        const struct log *log = w->dirty[i]->log;
+        *fd = log_fd(log);
+        if (log_errno(log)) return log_errno(log);
+    }
+    *fd = w->unsynced_fd;
+    return w->sync_errno;
 }
 
 uint64_t worker_live_jobs(struct worker *w, uint32_t shard, uint32_t segment, uint64_t *total) {

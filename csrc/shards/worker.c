@@ -223,6 +223,13 @@ static bool flush_logs(struct worker *w) {
     return kept == 0;
 }
 
+/* Whether a sync has failed. */
+static bool syncer_has_failed(struct worker *w) {
+    int error = syncer_error(w->syncer);
+    if (error) w->sync_errno = error, w->unsynced_fd = syncer_failed_fd(w->syncer);
+    return error != 0;
+}
+
 /* Starts a round of syncs if something is unsynced. True if one was needed. */
 static bool start_round(struct worker *w) {
     int *fds = w->sync_fds;
@@ -240,7 +247,7 @@ static bool start_round(struct worker *w) {
     if (!count) return false;
     if (!syncer_request(w->syncer, w->next_ticket + 1, fds, count, w->sync == SYNC_ALWAYS)) {
         /* Out of descriptors: replies that wait for this round wait for the next try. */
-        w->sync_failed = syncer_error(w->syncer) != 0;
+        (void)syncer_has_failed(w);
         w->sync_refused = w->unsynced = true;
         return true;
     }
@@ -256,8 +263,7 @@ static bool start_round(struct worker *w) {
 
 /* True when the round under way is over. */
 static bool round_over(struct worker *w) {
-    if (syncer_error(w->syncer)) w->sync_failed = true;
-    if (syncer_done(w->syncer) < w->sync_ticket) return false;
+    if (syncer_has_failed(w) || syncer_done(w->syncer) < w->sync_ticket) return false;
     w->sync_ticket = 0;
     for (uint32_t n = 0; n < w->shards; n++) {
         struct shard *s = w->own[n];
@@ -359,7 +365,7 @@ bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
         for (uint64_t rest = w->peers_there; (p = peer_next(w, &rest));) busy |= take_in(w, (uint32_t)(p - w->peers));
         /* Answers publishers before the deliveries of their messages are made. Finishes are written first, as before
          * any answer. */
-        if (w->sync != SYNC_ALWAYS && !w->sync_failed && w->subscriptions.due_first) {
+        if (w->sync != SYNC_ALWAYS && !w->sync_errno && w->subscriptions.due_first) {
             subscriptions_write(w);
             if (flush_logs(w) && !is_owed(w)) {
                 release_all(w);
@@ -372,7 +378,7 @@ bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
         busy |= shards_forget_retained(w);
     }
     durations_taken(&w->durations, w->count, now_ns, busy);
-    w->failing = !flush_logs(w) || w->sync_failed;
+    w->failing = !flush_logs(w) || w->sync_errno;
     if (!w->failing && !is_owed(w)) {
         release_all(w);
         let_out(w);
@@ -388,8 +394,9 @@ bool worker_flush(struct worker *w) {
         uint64_t upto;
         size_t count;
         while (s && (count = log_unsynced_fds(s->log, fds, sizeof fds / sizeof *fds, &upto)) > 0) {
-            for (size_t i = 0; i < count; i++) w->sync_failed |= fdatasync(fds[i]) < 0;
-            if (w->sync_failed) return false;
+            for (size_t i = 0; i < count; i++)
+                if (fdatasync(fds[i]) < 0) w->sync_errno = errno, w->unsynced_fd = fds[i];
+            if (w->sync_errno) return false;
             log_mark_synced(s->log, upto);
         }
     }

@@ -186,7 +186,8 @@ struct worker {
     bool no_space;
     bool unsynced; /* something was written since the last round of syncs began */
     bool sync_refused;
-    bool sync_failed; /* for good: the kernel may have dropped what was to be synced */
+    int sync_errno;  /* of a sync that failed, for good: the kernel may have dropped what was to be synced */
+    int unsynced_fd; /* the file, then */
 
     bool replaying;
     enum sync_mode sync;

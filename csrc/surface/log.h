@@ -10,6 +10,7 @@ bool syncer_request(struct syncer *syncer, uint64_t ticket, const int *fds, size
 bool syncer_busy(const struct syncer *syncer);
 uint64_t syncer_done(const struct syncer *syncer);
 int syncer_error(const struct syncer *syncer);
+int syncer_failed_fd(const struct syncer *syncer);
 
 /* == log/spares == */
 
@@ -89,6 +90,7 @@ uint64_t log_bytes(const struct log *log);
 uint64_t log_ahead_bytes(const struct log *log);
 uint64_t log_records(const struct log *log);
 int log_errno(const struct log *log);
+int log_fd(const struct log *log);
 uint64_t log_appended(const struct log *log);
 uint64_t log_flushed(const struct log *log);
 uint64_t log_synced(const struct log *log);

@@ -159,16 +159,28 @@ def test_zeros_in_the_middle_cost_what_they_cover(left: Broken) -> None:
     check(left, lost, [(first.shard, first.segment, first.offset)])
 
 
-def test_a_flipped_bit_in_a_tubes_name_costs_no_job(left: Broken) -> None:
-    """The jobs are whole: they must be found by their ids, in whatever tube."""
+def test_a_flipped_bit_in_each_name_costs_neither_jobs_nor_names(left: Broken) -> None:
+    """Each name has a copy, whether its segment is new or was there at the start."""
     from mq_shards.shards.dump import Record, decode_segment
 
-    path = sorted({p.path for p in left.places.values()})[0]
-    names = [e for e in decode_segment(path) if isinstance(e, Record) and e.kind == RECORD_TOPIC]
-    flip(path, names[0].offset + 41, 0)
+    tubes = {job: b"damage-%d" % (int(body.split(b":")[0]) % 12) for job, body in left.bodies.items()}
     with running(SINGLE, data_dir=left.path) as server, Wire(server) as wire:
-        lost = [job for job in left.bodies if wire.ask(f"stats-job {job}") == b"NOT_FOUND"]
-    assert not lost
+        for n in range(12):
+            wire.use(f"later-{n}")
+            tubes[wire.put(b"x")] = b"later-%d" % n
+        server.kill()
+    spoilt = 0
+    for path in left.path.glob("shard-*/*.log"):
+        for entry in decode_segment(path):
+            if isinstance(entry, Record) and entry.kind == RECORD_TOPIC:
+                flip(path, entry.offset + 41, 0)
+                spoilt += 1
+    assert spoilt >= 24
+    with running(SINGLE, data_dir=left.path) as server, Wire(server) as wire:
+        said = {job: wire.exchange(f"stats-job {job}").body for job in tubes}
+    assert {job: re.findall(rb"^tube: (.*)$", text, re.MULTILINE) for job, text in said.items()} == {
+        job: [tube] for job, tube in tubes.items()
+    }
 
 
 @pytest.mark.parametrize("shape", shapes(SINGLE))

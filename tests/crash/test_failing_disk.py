@@ -23,7 +23,9 @@ def test_a_worker_whose_disk_fails_for_long_is_replaced_with_a_line(
         job = wire.put(b"before")
         flag.touch()
         wire.send(b"put 0 0 60 5\r\nafter\r\n")
-        line = "mq-worker-0: the log cannot be written (Input/output error): a new process goes on"
+        what = "shard-0000/0000000001.log: Input/output error"
+        wait_until(lambda: f"mq-worker-0: the disk refuses writes: {what}\n" in server.said(), "it says where")
+        line = f"mq-worker-0: a log cannot be written ({what}): a new process goes on"
         wait_until(lambda: line in server.said(), "it gives up")
         flag.unlink()
         assert wire.reply().word in (b"INSERTED", b"INTERNAL_ERROR")

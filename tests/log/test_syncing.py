@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from mq_shards.csrc._core import ffi, lib
 
 from tests.log.log import SEVERAL, Entry, Log, memfd, written
@@ -113,13 +114,18 @@ def test_a_failed_sync_stays_failed(tmp_path: Path) -> None:
     syncer = Syncer(lambda _: next(outcomes))
     with (tmp_path / "file").open("wb") as file:
         assert syncer.request(1, file.fileno()) and syncer.woken()
-        assert lib.syncer_done(syncer.c) == 1
+        assert lib.syncer_done(syncer.c) == 1 and lib.syncer_failed_fd(syncer.c) == -1
         assert syncer.request(2, file.fileno(), file.fileno(), wake=False)
         assert syncer.woken(), "a failure wakes in any case"
         assert lib.syncer_done(syncer.c) == 1 and lib.syncer_error(syncer.c) == errno.EIO
         assert not syncer.request(3, file.fileno())
         assert lib.syncer_done(syncer.c) == 1 and lib.syncer_error(syncer.c) == errno.EIO
+        inode = os.fstat(file.fileno()).st_ino
+    failed = lib.syncer_failed_fd(syncer.c)
+    assert os.fstat(failed).st_ino == inode, "it stays open, to say which it was"
     syncer.close()
+    with pytest.raises(OSError):
+        os.fstat(failed)
 
 
 def test_an_interrupted_sync_is_repeated(tmp_path: Path) -> None:

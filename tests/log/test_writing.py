@@ -39,7 +39,7 @@ def test_a_failing_write_keeps_what_was_appended_and_is_tried_again(log: Log, tm
     first = log.put(Entry(body=b"first"))
     os.dup2(bad, fd)
     assert log.flush() == lib.LOG_FAILING
-    assert lib.log_errno(log.c) == errno.EBADF
+    assert (lib.log_errno(log.c), lib.log_fd(log.c)) == (errno.EBADF, fd)
     assert lib.log_flushed(log.c) == 0 and log.unsynced()[0] == []
     assert log.read(first) == Entry(body=b"first")
     second = log.put(Entry(body=b"second"))

@@ -31,6 +31,11 @@ class TestForm:
         assert said.endswith(b"\r\n\r\nOK")
         assert (topic_stats(server, topic) or {})["depth"] == 2
 
+    @pytest.mark.parametrize("path", ["/stats?format=json", "/info", "/config/nsqlookupd_tcp_addresses"])
+    def test_so_has_one_that_asks_what_no_acceptor_knows(self, server: NsqServer, path: str) -> None:
+        said = said_to(server, f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode() * 2, ends=True)
+        assert said.count(b"HTTP/1.1 200 OK\r\n") == 2
+
     def test_lines_may_end_in_lf_alone(self, server: NsqServer, topic: str) -> None:
         said = said_to(server, f"POST /pub?topic={topic} HTTP/1.1\nHost: x\nContent-Length: 3\n\nabc".encode(), True)
         assert said.startswith(b"HTTP/1.1 200 OK\r\n")
