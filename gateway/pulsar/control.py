@@ -46,6 +46,8 @@ MAX_TOPICS: Final = 1 << 20
 MAX_PARTITIONS: Final = 4096
 MAX_SCHEMA_VERSIONS: Final = 1000  # of a topic
 MAX_SCHEMAS_BYTES: Final = 256 << 20
+# With these a consumer has to read only what is written with the latest schema.
+READ_AS_LATEST: Final = ("BACKWARD", "FORWARD", "FORWARD_TRANSITIVE", "FULL")
 
 NAMESPACE_NOT_FOUND: Final = "Namespace not found"
 
@@ -409,7 +411,7 @@ class Control:
         if not live:
             raise RefusedError(409, "IncompatibleSchema", "Topic does not have schema to check")
         strategy = self.strategy(name)
-        if not strategy.startswith("ALWAYS") and not strategy.endswith("_TRANSITIVE"):
+        if strategy in READ_AS_LATEST:
             strategy = "BACKWARD"
         await self.check_schema(name, new, strategy)
         await self.store.settled()

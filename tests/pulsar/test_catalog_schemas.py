@@ -146,6 +146,35 @@ def test_each_strategy_lets_in_what_it_should(run: Run, strategy: str, old: str,
     run(test)
 
 
+@pytest.mark.parametrize(
+    ("strategy", "old", "new", "fits"),
+    [
+        ("FULL", A, B, True),
+        ("FULL", A, f"{A},{C}", False),
+        ("FORWARD", f"{A},{C}", A, True),
+        ("FORWARD_TRANSITIVE", f"{A},{C}", A, True),
+        ("FORWARD_TRANSITIVE", A, f"{A},{C}", False),
+        ("BACKWARD_TRANSITIVE", f"{A},{C}", A, True),
+        ("FULL_TRANSITIVE", f"{A},{C}", A, False),
+        ("ALWAYS_COMPATIBLE", A, C, True),
+        ("ALWAYS_INCOMPATIBLE", A, f"{A},{B}", False),
+    ],
+)
+def test_a_consumer_has_to_read_the_latest_or_with_some_strategies_all(
+    run: Run, strategy: str, old: str, new: str, fits: bool
+) -> None:
+    """As a real 4.0.7 says of each."""
+
+    async def test(side: Side) -> None:
+        await side.control.set_policies("public/default", {"schema_compatibility_strategy": strategy})
+        await side.control.create_new(topic_name(T + "s"), 0)
+        assert await side.ask("put-schema", topic=T + "s", **schema(old)) == {"version": 0}
+        consumer = await side.ask("put-schema", topic=T + "s", consumer=True, idle=False, **schema(new))
+        assert ("version" in consumer) == fits
+
+    run(test)
+
+
 def record(*fields: object, name: str = "R") -> dict[str, object]:
     return {"type": "record", "name": name, "fields": [{"name": f"f{i}", "type": one} for i, one in enumerate(fields)]}
 
