@@ -12,10 +12,11 @@ from mq_shards.acceptor.protocols.pulsar.consumers import FAILOVER, KEY_SHARED, 
 from mq_shards.acceptor.protocols.pulsar.messages import Message
 
 from tests.pulsar.servers import PulsarServer, running, stopped
+from tests.pulsar.test_bundles import asked
 from tests.pulsar.wire import Wire, payload_of
 
 EXCLUSIVE, WAIT, FENCE = 1, 2, 3
-CONSUMER_BUSY, PRODUCER_BUSY, PRODUCER_FENCED = 5, 16, 25
+CONSUMER_BUSY, SERVICE_NOT_READY, PRODUCER_BUSY, PRODUCER_FENCED = 5, 6, 16, 25
 MOST_TRIES = 64
 
 
@@ -170,10 +171,26 @@ def test_a_worker_that_dies_takes_nobodys_name_along(server: PulsarServer, pair:
     for worker in (0, 1):
         os.kill(server.pid_of(f"mq-worker-{worker}"), signal.SIGKILL)
     assert one.expect("close_producer").producer_id == 1
-    assert other.expect("close_producer").producer_id == 1  # it waits no more: it asks again
+    assert other.expect("error").error == SERVICE_NOT_READY  # it waits no more: it asks again
     again = one.producer(topic, producer_name="n", producer_access_mode=EXCLUSIVE)
     assert again.producer_ready
     assert not other.producer(topic, producer_access_mode=WAIT).producer_ready
+
+
+def test_who_waits_is_told_to_ask_again_when_a_topic_is_unloaded(
+    server: PulsarServer, pair: tuple[Wire, Wire], topic: str
+) -> None:
+    """It would be fenced off else, and its application told so."""
+    one, other = pair
+    one.producer(topic, producer_access_mode=EXCLUSIVE)
+    waits = other.producer(topic, producer_access_mode=WAIT)
+    local = topic.removeprefix("persistent://public/default/")
+    assert asked(server, "PUT", f"persistent/public/default/{local}/unload")[0] == 204
+    assert one.expect("close_producer").producer_id == 1
+    error = other.expect("error")
+    assert (error.request_id, error.error) == (waits.request_id, SERVICE_NOT_READY)
+    assert other.producer(topic, producer_access_mode=WAIT).producer_ready
+    assert not other.frames, "it is not told that it is closed"
 
 
 # --- consumers --------------------------------------------------------------------------------------------------------

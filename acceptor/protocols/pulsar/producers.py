@@ -243,8 +243,8 @@ class Producers:
             request.succeed()
 
     def gone(self, client: Client, producer_id: int, number: int) -> None:
-        """The codec has ended a producer: its client has closed it, another has fenced it off, or its worker has died
-        and the client has been told."""
+        """The codec has ended a producer: its client has closed it, another has fenced it off, or its topic was closed
+        or its worker has died, and the client has been told."""
         producer = client.producers.get(producer_id)
         closing = client.closing.pop(producer_id, [])
 
@@ -261,6 +261,16 @@ class Producers:
         asked = self._desk.ask(client, lib.MSG_DETACH, producer.topic, detached, pri=producer.number)
         if not asked:
             detached()
+
+    def put_off(self, client: Client, producer_id: int, number: int) -> None:
+        """The codec has ended one that waited for others to leave: its topic was closed, or its worker has died. Its
+        client is told to ask again."""
+        producer = client.producers.get(producer_id)
+        waiting = producer is not None and producer.number == number and self._forget(client, producer)
+        if producer is None or not waiting:
+            return
+        waiting.fail(SERVICE_NOT_READY, f"{_EXCEPTION}TopicFencedException: Topic is temporarily unavailable")
+        self._desk.ask(client, lib.MSG_DETACH, producer.topic, lambda _answer: None, pri=producer.number)
 
     def forget_some(self, client: Client, most: int) -> int:
         """Forgets producers of a client that has left, `most` at most. Returns how many."""

@@ -157,7 +157,7 @@ class PulsarServing(Pulsar):
         elif what == b"x" and client is not None:
             self._producers.attached(client, *_ATTACHED.unpack_from(command, 1))
         elif client is not None:
-            gone = self._producers.gone if what == b"p" else self._consumers.gone
+            gone = {b"p": self._producers.gone, b"w": self._producers.put_off}.get(what, self._consumers.gone)
             gone(client, *_GONE.unpack_from(command, 1))
 
     def _terms(self, topic: TopicName) -> Terms:

@@ -245,7 +245,7 @@ class Topics:
         def heard(found: Fields | PulsarError) -> None:
             name = "partitionMetadataResponse"
             if isinstance(found, PulsarError):
-                request.reply(name, response=PARTITIONS_FAILED, error=found.code, message=str(found) or None)
+                request.reply(name, response=PARTITIONS_FAILED, error=found.code, message=str(found))
             else:
                 request.reply(name, response=PARTITIONS_FOUND, partitions=found["partitions"])
 

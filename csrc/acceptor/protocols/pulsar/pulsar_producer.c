@@ -284,6 +284,12 @@ void pulsar_producer_attached(struct acceptor *a, struct connection *c, uint32_t
 }
 
 void pulsar_producer_lose(struct acceptor *a, struct connection *c, struct pulsar_producer *producer) {
+    /* Its client still has a request to be answered, after which it asks again: so it is not told that it is closed. */
+    if (producer->waits && !producer->open && !producer->closing) {
+        pulsar_tell_python(a, c, PULSAR_PRODUCER_WAITS_NO_MORE, producer->id, producer->number);
+        pulsar_producer_end(a, c, producer);
+        return;
+    }
     producer->pending = 0;
     if (!producer->closed && !producer->closing) {
         producer->closed = true;

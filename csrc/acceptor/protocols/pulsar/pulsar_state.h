@@ -49,6 +49,8 @@ struct pulsar_options {
 enum pulsar_upcall {
     PULSAR_DO = 'd',
     PULSAR_PRODUCER_GONE = 'p',
+    PULSAR_PRODUCER_WAITS_NO_MORE =
+        'w', /* its topic was closed, or its worker died, while it waited for others to leave */
     PULSAR_CONSUMER_GONE = 'c',
     PULSAR_PRODUCER_ATTACHED = 'x',
     PULSAR_ALIVE = 'a',
