@@ -1,9 +1,5 @@
 /* A client: a worker's view of one connection of one acceptor: the topics it uses and watches, its waiting requests,
- * its jobs in flight.
- *
- * While a client's RESERVE waits, the requests that came after it are parked here, byte for byte as they came over the
- * ring; the acceptor's limit on outstanding requests bounds them.
- */
+ * its jobs in flight. */
 #ifndef MQ_CLIENT_H
 #define MQ_CLIENT_H
 
@@ -15,7 +11,7 @@
 #include "base/index.h"
 #include "base/map.h"
 #include "ringbuf/board.h"
-#include "ringbuf/message.h"
+#include "shards/parked.h"
 
 /* The acceptor of clients that have gone: replies to them are dropped. */
 enum { NOBODY = BOARD_MAX_ACCEPTORS };
@@ -37,9 +33,18 @@ static inline uint32_t watch_client(const struct watch *watch) {
     return (uint32_t)(watch->key >> 32);
 }
 
-struct parked {
-    uint8_t *bytes;
-    uint32_t capacity, head, tail;
+/* Lines of clients; a client is in each once at most. */
+enum client_line {
+    LINE_RUNNABLE,   /* their parked requests may be carried out now */
+    LINE_UNFINISHED, /* their first parked request goes on in the next turn */
+    LINE_LEAVING,    /* they have left, and let go of what they had in pieces */
+    LINES
+};
+struct client_place {
+    uint32_t previous, next;
+};
+struct client_line_ends {
+    uint32_t first, last;
 };
 
 struct client {
@@ -53,16 +58,14 @@ struct client {
     uint32_t inflight_first, inflight_last; /* jobs, as they were reserved */
     uint32_t inflight;
     uint32_t soon; /* how many of them are in their last second */
-    uint32_t previous_runnable, next_runnable;
+    struct client_place in_line[LINES];
     uint32_t wait_slot;
     uint32_t wait_place; /* its place in the worker's heap of waits */
     bool waiting;
     bool wants_headers; /* its last request for a message wants the headers in the reply */
-    bool runnable;
-    bool unfinished; /* its first parked request is under way (MORE) */
-    uint32_t previous_unfinished, next_unfinished;
+    uint8_t lines;      /* a bit for each that it is in */
     uint64_t wait_until_ns;
-    uint64_t done, upto; /* how far that request has come */
+    uint64_t done, upto; /* how far its first parked request has come, if that is under way (MORE) */
     struct sheet *sheet; /* the answer to that request so far; NULL: none yet */
     struct parked parked;
 };
@@ -73,6 +76,7 @@ struct clients {
     struct map by_conn;
     uint64_t last_key; /* the client looked up last: most are looked up several times in a row */
     uint32_t last;     /* 0: none */
+    struct client_line_ends lines[LINES];
 };
 
 bool clients_open(struct clients *clients, uint32_t limit, uint32_t watch_limit);
@@ -100,25 +104,12 @@ uint32_t client_watch(const struct clients *clients, uint32_t client, uint32_t t
 uint32_t client_add_watch(struct clients *clients, uint32_t client, uint32_t topic);
 void client_remove_watch(struct clients *clients, uint32_t watch);
 
-/* A parked request. Its topic is the worker's own number, because the acceptor may rebind its number meanwhile. */
-struct parked_request {
-    uint32_t topic;
-    bool apart;    /* what follows is not the body, but a pointer to the whole message */
-    uint16_t done; /* how many requests of a REQUEST_EACH have been done */
-    struct message message;
-};
-
-/* The queue of parked requests. `apart`: the message was allocated, and the queue frees it. NULL when memory is short;
- * else the request is valid until the next parked_* call. */
-struct parked_request *parked_put(struct parked *parked, uint32_t topic, const struct message *message, bool apart);
-/* The oldest parked request, or NULL. Valid until the next parked_* call. */
-struct parked_request *parked_first(const struct parked *parked);
-/* The message of a parked request, with its body. */
-const struct message *parked_message(const struct parked_request *request);
-/* Takes over the message of a request that is apart; only its head stays in the queue. */
-struct message *parked_take_message(struct parked_request *request);
-void parked_drop_first(struct parked *parked);
-/* The wait of the RESERVE in that slot, if it is parked; else NULL. */
-uint64_t *parked_wait(const struct parked *parked, uint32_t slot);
+static inline bool client_is_in(const struct client *c, enum client_line line) {
+    return c->lines >> line & 1;
+}
+/* At the end of the line, where it must not stand yet. */
+void client_line_up(struct clients *clients, enum client_line line, uint32_t client);
+/* Nothing if it is not in that line. */
+void client_leave_line(struct clients *clients, enum client_line line, uint32_t client);
 
 #endif

@@ -129,7 +129,8 @@ enum outcome consumer_subscribe(struct worker *w, uint32_t client, uint32_t topi
         if (status == STATUS_OK && !policy_prepare(w, subscription, &wish.policy)) return MORE;
         if (status == STATUS_OK && (status = join(w, client, subscription, m, &wish)) != STATUS_OK) {
             subscription_idle(w, subscription);
-            if (w->leaving_first) return MORE; /* perhaps only consumers of a client that has left are in the way */
+            /* Perhaps only consumers of a client that has left are in the way. */
+            if (w->clients.lines[LINE_LEAVING].first) return MORE;
         }
     }
     struct message a = request_answer_of(w, client, m, status);

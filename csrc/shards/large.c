@@ -87,8 +87,8 @@ void large_forget(struct worker *w, struct shard *s, uint64_t id) {
 
 bool large_waits(const struct worker *w, uint32_t client, const struct message *m) {
     bool is_full = w->held_bytes > 0 && w->held_bytes + held_bytes(m) > HELD_MOST_BYTES;
-    if (!is_full || held_bytes(m) == 0 || !(w->unfinished_first || w->larges_left)) return false;
+    if (!is_full || held_bytes(m) == 0 || !(w->clients.lines[LINE_UNFINISHED].first || w->larges_left)) return false;
     const struct client *c = client_at(&w->clients, client);
     /* A message behind a long wait of its client is parked all the same: other clients must not wait that long. */
-    return !c->waiting && (m->body_bytes >= LARGE_BYTES || c->unfinished || c->parked.head != c->parked.tail);
+    return !c->waiting && (m->body_bytes >= LARGE_BYTES || client_is_in(c, LINE_UNFINISHED) || parked_any(&c->parked));
 }

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 
 #include "shards/calls.h"
+#include "shards/gone.h"
 #include "shards/opened.h"
-#include "shards/requests.h"
 
 enum { MAX_MESSAGE_BYTES = 1 << 30 };
 
@@ -36,7 +36,7 @@ static void attach_channel(struct worker *w, uint32_t acceptor, struct channel *
 static bool goes_on(struct worker *w, uint32_t acceptor) {
     struct peer *p = &w->peers[acceptor];
     uint32_t left = clients_go(w, acceptor, w->piece);
-    if (p->leaving < w->clients.arena.end || w->leaving_first) return true;
+    if (p->leaving < w->clients.arena.end || w->clients.lines[LINE_LEAVING].first) return true;
     for (; left && p->closing < p->topics_capacity; left--) opened_close(w, &p->topics[p->closing++]);
     if (p->closing < p->topics_capacity) return true;
     struct channel *next = p->next;

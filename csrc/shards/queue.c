@@ -396,16 +396,7 @@ void queue_stop_waiting(struct worker *w, uint32_t client) {
             t->waiting_last = watch->previous_waiting;
         t->waiting--;
     }
-    if (c->parked.head != c->parked.tail && !c->runnable) {
-        c->runnable = true;
-        c->previous_runnable = w->runnable_last;
-        c->next_runnable = 0;
-        if (w->runnable_last)
-            client_at(&w->clients, w->runnable_last)->next_runnable = client;
-        else
-            w->runnable_first = client;
-        w->runnable_last = client;
-    }
+    if (parked_any(&c->parked) && !client_is_in(c, LINE_RUNNABLE)) client_line_up(&w->clients, LINE_RUNNABLE, client);
 }
 
 static void end_pause(struct worker *w, uint32_t topic) {

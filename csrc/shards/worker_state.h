@@ -1,6 +1,7 @@
 /* A worker: the process that owns shards. This is its whole state. The work is done in
  *
- *   requests.c       calls the function for each message of the shard protocol
+ *   requests.c       messages of the shard protocol, in the order in which each client sent them
+ *   execute.c        what is called for each
  *   queue.c          the job queue: how jobs pass between ready, reserved, delayed, buried and deleted
  *   subscription.c   the other kind of subscription: cursors over a topic's stream
  *   records.c        what of that is written to the log; compact.c and replay.c read it again
@@ -145,14 +146,11 @@ struct worker {
     struct looked_at looked_at;
     uint32_t *unserved, unserved_count, unserved_capacity; /* topics whose waiting clients: see lost_serve_later */
 
-    struct wheel inflight;                      /* reservations, by when the last second begins, then by deadline */
-    struct heap delays;                         /* topics, by the deadline of the first delayed job */
-    struct heap pauses;                         /* topics, by the end of their pause */
-    struct heap waits;                          /* waiting clients, by when they stop waiting */
-    uint32_t runnable_first, runnable_last;     /* clients whose parked requests may be carried out now */
-    uint32_t unfinished_first, unfinished_last; /* clients whose request continues in the next turn */
-    uint32_t leaving_first, leaving_last;       /* clients that have left, whose jobs are given back in pieces; */
-    uint32_t leaving_consumers, leaving_consumers_last; /* ... the same of consumers */
+    struct wheel inflight; /* reservations, by when the last second begins, then by deadline */
+    struct heap delays;    /* topics, by the deadline of the first delayed job */
+    struct heap pauses;    /* topics, by the end of their pause */
+    struct heap waits;     /* waiting clients, by when they stop waiting */
+    uint32_t leaving_consumers, leaving_consumers_last; /* whose deliveries are given back in pieces */
     uint32_t yielding_consumers;
     uint64_t steps, most_steps; /* messages and topics touched in this turn; the most in any */
     uint64_t spare_until;       /* see worker_spare */

@@ -450,8 +450,9 @@ static void add_staged(const struct worker *w, struct holdings *all, const struc
 
 /* The log says of what is being let go that it has gone. */
 static bool lets_go(const struct worker *w) {
-    for (uint32_t n = w->unfinished_first; n; n = client_at(&w->clients, n)->next_unfinished) {
-        const struct client *c = client_at(&w->clients, n);
+    const struct client *c;
+    for (uint32_t n = w->clients.lines[LINE_UNFINISHED].first; n; n = c->in_line[LINE_UNFINISHED].next) {
+        c = client_at(&w->clients, n);
         const struct parked_request *request = c->done ? parked_first(&c->parked) : NULL;
         uint8_t kind = request ? parked_message(request)->kind : 0;
         if (kind == MSG_CHANGE || kind == MSG_SEEK) return true;
