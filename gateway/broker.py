@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -99,20 +99,18 @@ class Broker:
         workers: Workers,
         message_timeout_ns: int,
         live: Live | None = None,
-        is_refused: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`is_refused` says whether a worker has refused the last that acceptors published over HTTP."""
         self.workers: Final = workers
         self._engine = engine
         self._live = live
-        self._is_refused = is_refused
         self._message_timeout_ns = message_timeout_ns
         self._catalogs = asyncio.Semaphore(CATALOGS_AT_ONCE)
         self._surveys = Surveys(self._catalog_of)
-        # What the supervisor says: the processes that do not answer it, and how often each has not.
+        # What the supervisor says: the processes that do not answer it, how often each has not, and why workers refuse
+        # writes.
         self.hanging: Sequence[str] = ()
         self.hangs: Mapping[str, int] = {}
-        self._refused_by: set[int] = set()  # workers whose disk refused the last write
+        self.refusing: Mapping[int, str] = {}
 
     @property
     def health(self) -> str:
@@ -125,10 +123,9 @@ class Broker:
             return f"NOK - worker {missing[0]} is being restarted"
         if silent:
             return f"NOK - {', '.join(silent)} {'does' if len(silent) == 1 else 'do'} not answer"
-        if self._refused_by:
-            return f"NOK - worker {min(self._refused_by)} refuses writes"
-        if self._is_refused():
-            return "NOK - a worker refuses writes"
+        if self.refusing:
+            worker, why = min(self.refusing.items())
+            return f"NOK - worker {worker} refuses writes: {why}"
         return "OK"
 
     @property
@@ -272,7 +269,7 @@ class Broker:
     def _check(self, worker: int, answer: Answer) -> None:
         match answer.status:
             case engine_module.OK:
-                self._refused_by.discard(worker)
+                return
             case engine_module.NOT_FOUND:
                 raise TopicNotFoundError
             case engine_module.NONE:
@@ -282,7 +279,6 @@ class Broker:
             case engine_module.TOO_MANY:
                 raise TooManyTopicsError("there are as many topics as there may be")
             case engine_module.NO_SPACE:
-                self._refused_by.add(worker)
                 raise DiskError(f"worker {worker} refuses writes")
             case _:
                 raise WorkersError(f"worker {worker} died, or its disk failed, before it answered")

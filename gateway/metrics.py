@@ -141,6 +141,8 @@ class Metrics:
         yield _metric(False, "draining", "1: no new messages are taken.", (), [((), float(draining))])
         rows = [((str(worker),), float(is_up)) for worker, is_up in enumerate(up)]
         yield _metric(False, "worker_up", "1: the worker is there, and answers.", ("worker",), rows)
+        rows = [((str(worker),), float(worker in self._broker.refusing)) for worker in range(len(up))]
+        yield _metric(False, "worker_refuses", "1: it refuses publishes, its disk is full or fails.", ("worker",), rows)
         of_workers = [self._engine.worker_totals(worker) for worker in range(self._engine.workers)]
         for figure, name, help_text in _COUNTED:
             counted = [((str(n),), float(getattr(one, figure))) for n, one in enumerate(of_workers)]

@@ -14,7 +14,6 @@ from mq_shards.acceptor.protocol import OtherScheme
 from mq_shards.gateway.terms import Terms
 
 if TYPE_CHECKING:
-    from mq_shards.acceptor.engine import Engine
     from mq_shards.gateway.part import Part, Shared
 
 Settings: TypeAlias = Mapping[str, Mapping[str, Any]]
@@ -53,5 +52,3 @@ class Offer(NamedTuple):
     terms: Callable[[Settings], Terms] | None = None
     # Patterns of the topics whose messages live subscribers are told (live.py).
     live_topics: Callable[[Settings], Sequence[str]] = lambda settings: ()
-    # Whether a worker has refused the last that acceptors published for clients of this offer.
-    is_refused: Callable[[Engine], bool] = lambda engine: False

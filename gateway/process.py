@@ -82,7 +82,7 @@ class GatewayProcess:
         access = HttpAccess(calls, broker_id, Attempts(engine.login_attempts()))
         patterns = services.live_topics(settings)
         live = Live(calls, patterns) if patterns else None
-        broker = Broker(engine, self._workers, terms.message_timeout_ns, live, lambda: services.is_refused(engine))
+        broker = Broker(engine, self._workers, terms.message_timeout_ns, live)
         return Shared(
             start=start,
             say=self._control.send,
@@ -185,8 +185,9 @@ class GatewayProcess:
                 case "reload":
                     named_files.keep_what_came(fds)
                     self._reload(message["settings"])
-                case "hanging":
-                    self._broker.hanging, self._broker.hangs = message["now"], message["times"]
+                case "trouble":
+                    self._broker.hanging, self._broker.hangs = message["hanging"], message["hangs"]
+                    self._broker.refusing = dict(message["refusing"])
                 case "lame-duck" | "shared":  # "shared" is our own message
                     pass
                 case "go":

@@ -15,7 +15,6 @@ from mq_shards.gateway.pulsar.offer import PULSAR
 from mq_shards.gateway.terms import Terms
 
 if TYPE_CHECKING:
-    from mq_shards.acceptor.engine import Engine
     from mq_shards.gateway.part import Part, Shared
 
 OFFERS: Final[tuple[Offer, ...]] = (
@@ -63,11 +62,6 @@ def terms(settings: Settings) -> Terms:
 def live_topics(settings: Settings) -> Sequence[str]:
     """Patterns of the topics whose messages live subscribers are told."""
     return [pattern for offer in OFFERS for pattern in offer.live_topics(settings)]
-
-
-def is_refused(engine: Engine) -> bool:
-    """Whether a worker has refused the last that acceptors published for clients of the gateway."""
-    return any(offer.is_refused(engine) for offer in OFFERS)
 
 
 def parts(shared: Shared) -> list[Part]:

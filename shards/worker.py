@@ -31,6 +31,7 @@ from mq_shards.shards.memory import MemoryStore
 from mq_shards.shards.paths import segment_name, shard_path
 from mq_shards.shards.readers import Unread
 from mq_shards.shards.recovery import Recovery
+from mq_shards.shards.refusals import Refusals
 from mq_shards.shards.retention import Retention, Segment
 from mq_shards.shards.shard_files import ShardFiles
 from mq_shards.shards.store import SegmentStore, ShardStore
@@ -49,7 +50,6 @@ COMPACT_BYTES: Final = 1 << 17
 READ_AHEAD_BYTES: Final = 1 << 20
 # For this long after a publish was refused because the disk was full, nothing is retained without need.
 DISK_FULL_S: Final = 10.0
-FULL_SAID_S: Final = 60.0  # without a refusal, before the disk is no longer called full
 FAILING_WAIT_S: Final = 0.05
 # If a log cannot be written for this long the worker starts anew from what is on disk.
 FAILING_LIMIT_S: Final = 5.0
@@ -83,7 +83,7 @@ class Worker:
         )
         self._stopping = False
         self._disk_full_until = 0.0
-        self._full_said_until = 0.0
+        self._refusals = Refusals()
         self._no_segment = ""  # why the last one could not be made, if not for want of room
         self._failing_since: float | None = None
         self._files: dict[int, ShardFiles] = {}
@@ -336,16 +336,14 @@ class Worker:
         self._disk_full_until = time.monotonic() + DISK_FULL_S
 
     def _say_full(self) -> None:
-        """Tells the supervisor, once for as long as publishes are refused. In memory there is no disk."""
-        if self._full_said_until == 0.0 and not self._in_memory:
-            self._control.send({"did": "disk", "state": "full", "reason": self._no_segment})
-        self._full_said_until = time.monotonic() + FULL_SAID_S
+        """Tells the supervisor, once for as long as publishes are refused."""
+        if self._refusals.refused(time.monotonic(), lib.worker_published(self._worker)):
+            why = self._no_segment or ("memory is short" if self._in_memory else "the disk is full")
+            self._control.send({"did": "disk", "state": "full", "reason": why})
 
     def _say_room(self) -> None:
-        if self._full_said_until and time.monotonic() >= self._full_said_until:
-            self._full_said_until = 0.0
-            if not self._in_memory:
-                self._control.send({"did": "disk", "state": "room"})
+        if self._refusals.ended(time.monotonic(), lib.worker_published(self._worker)):
+            self._control.send({"did": "disk", "state": "room"})
 
     @property
     def _disk_full(self) -> bool:

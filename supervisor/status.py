@@ -26,11 +26,11 @@ class Status:
                 self._disk_failing.pop(worker.index, None)
                 log.info("%s: the disk takes writes again", worker.title)
             case "full":
-                self._disk_full[worker.index] = why = reason or "the disk is full"
-                log.error("%s: %s: publishes are refused", worker.title, why)
+                self._disk_full[worker.index] = reason
+                log.error("%s: %s: publishes are refused", worker.title, reason)
             case "room":
                 self._disk_full.pop(worker.index, None)
-                log.info("%s: for a minute no publish has been refused", worker.title)
+                log.info("%s: publishes are refused no more", worker.title)
             case _:
                 self._disk_failing[worker.index] = reason
                 log.error("%s: the disk refuses writes: %s", worker.title, reason)
@@ -48,6 +48,11 @@ class Status:
         if child.role == "worker":
             self._disk_failing.pop(child.index, None)
             self._disk_full.pop(child.index, None)
+
+    @property
+    def refusing(self) -> list[tuple[int, str]]:
+        """Workers, by index, that refuse writes, and why."""
+        return sorted((self._disk_full | self._disk_failing).items())
 
     def line(self, children: Iterable[Child], liveness: Liveness) -> str:
         # A gateway that has not died is one that is not needed yet, or begins.

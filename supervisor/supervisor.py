@@ -9,7 +9,7 @@ with --memory the segments, which therefore outlive their worker. Must never: to
 log. It talks to a child only through its control socket (ringbuf/control.py); the messages are
 
     to an acceptor   start, configure, users, peer (a worker and the two rings to it), gone, calls, calls-due,
-                     handover, hanging, listen, go, ping, reload, shared, lame-duck, stderr, stop
+                     handover, trouble, listen, go, ping, reload, shared, lame-duck, stderr, stop
     from it          ready, pong, share, obeyed, lame-duck-over, stopped
     to a worker      start, peer (an acceptor and the two rings to it), gone, segment, go, ping, hold, release,
                      stderr, stop
@@ -192,7 +192,7 @@ class Supervisor:
                 case "ready" if child.role != "worker":
                     child.serving = True
                     if child.role == "gateway":
-                        self._tell_hanging()
+                        self._tell_trouble()
                     self._is_back(child)
                 case "keep":
                     processes.kept.keep(int(message["shard"]), int(message["segment"]), fds.pop(0))
@@ -328,18 +328,18 @@ class Supervisor:
         once."""
         return child.serving or (child.role == "gateway" and (self._standby.waits or len(child.deaths) > 1))
 
-    def _tell_hanging(self) -> None:
-        """For /metrics and the console."""
+    def _tell_trouble(self) -> None:
+        """For health, /metrics and the console."""
         if self._processes.has_gateway:
             gateway = self._processes.acceptors[-1]
             times = {child.title: self._liveness.times[child.title] for child in self._processes.all}
             now = [title for title in self._liveness.hanging() if title != gateway.title]  # it answers when it says so
-            gateway.send({"do": "hanging", "now": now, "times": times})
+            gateway.send({"do": "trouble", "hanging": now, "hangs": times, "refusing": self._status.refusing})
 
     def _tell_status(self) -> None:
         if self._stage is Stage.SERVING:
             self._notifier.status(self._status_line())
-            self._tell_hanging()
+            self._tell_trouble()
 
     def _status_line(self) -> str:
         return self._status.line([*self._processes.workers, *self._processes.acceptors], self._liveness)

@@ -65,7 +65,7 @@ def is_of_liveness(control: Control, told: dict[str, Any]) -> bool:
     """Asked or said at any time, and so of no interest to a diary."""
     if told["do"] == "ping":
         control.send({"did": "pong"})
-    return told["do"] in ("ping", "hanging")
+    return told["do"] in ("ping", "trouble")
 
 
 def worker(control: Control) -> None:

@@ -137,6 +137,8 @@ int worker_spare_segment(struct worker *w);
 bool worker_trim_spares(struct worker *w);
 /* The errno of the last failure to write or sync, of the file *fd; 0: none. */
 int worker_disk_errno(const struct worker *w, int *fd);
+/* How many messages it has taken. */
+uint64_t worker_published(const struct worker *w);
 /* How many messages of a segment are alive, of *total. All are, if a subscription was set back to it. */
 uint64_t worker_live_jobs(struct worker *w, uint32_t shard, uint32_t segment, uint64_t *total);
 bool worker_compact(struct worker *w, uint32_t shard, uint64_t budget);

@@ -215,6 +215,10 @@ int worker_disk_errno(const struct worker *w, int *fd) {
     return w->sync_errno;
 }
 
+uint64_t worker_published(const struct worker *w) {
+    return w->count->published;
+}
+
 uint64_t worker_live_jobs(struct worker *w, uint32_t shard, uint32_t segment, uint64_t *total) {
     struct shard *s = w->own[shard];
     *total = 0;

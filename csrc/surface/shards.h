@@ -74,6 +74,7 @@ void worker_reuse_segments(struct worker *w);
 int worker_spare_segment(struct worker *w);
 bool worker_trim_spares(struct worker *w);
 int worker_disk_errno(const struct worker *w, int *fd);
+uint64_t worker_published(const struct worker *w);
 uint64_t worker_live_jobs(struct worker *w, uint32_t shard, uint32_t segment, uint64_t *total);
 bool worker_compact(struct worker *w, uint32_t shard, uint64_t budget);
 bool worker_peer(struct worker *w, uint32_t acceptor, int out_fd, int in_fd, int peer_wake_fd);

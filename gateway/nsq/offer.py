@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Final
 
-from mq_shards.acceptor.engine import Engine, protocol_number
 from mq_shards.gateway.offer import Offer, Settings
 from mq_shards.gateway.terms import Terms
 
@@ -35,10 +34,6 @@ def _terms(settings: Settings) -> Terms:
     return Terms(nsq["msg-timeout"], nsq["max-msg-size"], nsq["max-body-size"])
 
 
-def _is_refused(engine: Engine) -> bool:
-    return engine.counters(protocol_number("nsq-http"))["refusing-workers"] > 0
-
-
 def _part(shared: Shared) -> Part:
     from mq_shards.gateway.nsq.part import NsqPart  # slow to load
 
@@ -51,5 +46,4 @@ NSQ: Final = Offer(
     has_work=_tells_somebody,
     without_effect=_without_effect,
     terms=_terms,
-    is_refused=_is_refused,
 )

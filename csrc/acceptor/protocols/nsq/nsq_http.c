@@ -143,20 +143,6 @@ static void answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8
     say(a, c, status == STATUS_OK ? ANSWER_OK : failed, value);
 }
 
-/* Workers whose disk refuses messages: nsqd says so in /ping. */
-static const char *const COUNTERS[] = {"refusing-workers"};
-enum { REFUSING_WORKERS };
-
-static void replied(struct acceptor *a, struct connection *c, uint32_t worker, const struct slot *slot,
-                    const struct message *reply) {
-    struct nsq_https *options = nsq_http_options(a, c);
-    bool refuses = reply->status == STATUS_NO_SPACE;
-    (void)slot;
-    if (refuses == ((options->refusing & bit_of(worker)) != 0)) return;
-    options->refusing ^= bit_of(worker);
-    codec_count_add(a, c, REFUSING_WORKERS, refuses ? 1 : (uint64_t)-1);
-}
-
 /* --- what becomes of the connection ------------------------------------------------------------------------------- */
 
 static void request_is_over(const struct acceptor *a, struct nsq_http *h) {
@@ -638,12 +624,8 @@ const struct codec nsq_http_codec = {
     .name = "nsq-http",
     .acceptor_bytes = sizeof(struct nsq_https),
     .connection_bytes = sizeof(struct nsq_http),
-    .counters = COUNTERS,
-    .counter_count = sizeof COUNTERS / sizeof *COUNTERS,
-    .first_gauge = 0,
     .is_name = nsq_is_name,
     .answer = answer,
-    .replied = replied,
     .parse = parse,
     .started = started,
     .stopped = stopped,

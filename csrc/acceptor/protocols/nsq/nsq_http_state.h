@@ -23,11 +23,10 @@ enum { NSQ_HTTP_DATE_BYTES = 64 };
 struct nsq_https {
     struct nsq_http_limits limits;
     uint64_t max_req_timeout_ns, msg_timeout_ns;
-    uint64_t refusing; /* workers whose disk refused the last message */
-    bool serves;       /* false: all unencrypted requests go to the gateway */
-    bool asks;         /* there are users, so Python decides who may publish */
-    uint16_t open;     /* listeners that ask nobody for a login, as bits */
-    uint64_t known;    /* numbers given so far to connections identified by a certificate */
+    bool serves;    /* false: all unencrypted requests go to the gateway */
+    bool asks;      /* there are users, so Python decides who may publish */
+    uint16_t open;  /* listeners that ask nobody for a login, as bits */
+    uint64_t known; /* numbers given so far to connections identified by a certificate */
     struct nsq_grants grants;
     bool prepares; /* the gateway is asked before the first message to an unknown topic */
     uint64_t date_second;
