@@ -58,6 +58,19 @@ class EngineError(OSError):
     """A system call of the engine has failed."""
 
 
+class WorkerRequest(NamedTuple):
+    """A request that Python makes of a worker. What a field means depends on the kind: see csrc/ringbuf/message.h."""
+
+    kind: int
+    topic: int = 0
+    id: int = 0
+    pri: int = 0
+    delay_ns: int = 0
+    ttr_ns: int = 0
+    flags: int = 0
+    body: bytes = b""
+
+
 class Answer(NamedTuple):
     """A worker's reply to a request that Python made."""
 
@@ -136,7 +149,7 @@ class Engine:
         self._open = threading.Lock()  # held by a thread that pokes, so that close() does not free under it
         self._upcall: Any = ffi.new("struct upcall *")
         self._totals: Any = ffi.new("struct broker_totals *")
-        self._request: Any = ffi.new("struct message *")
+        self._message: Final[Any] = ffi.new("struct message *")
         self._name: Any = ffi.new("char[]", lib.TOPIC_NAME_BYTES)
 
     def close(self) -> None:
@@ -266,31 +279,12 @@ class Engine:
 
     # --- for a connection whose command Python has ------------------------------------------------------------------
 
-    def request(
-        self,
-        worker: int,
-        conn: int,
-        kind: int,
-        *,
-        topic: int = 0,
-        id: int = 0,
-        pri: int = 0,
-        delay_ns: int = 0,
-        ttr_ns: int = 0,
-        flags: int = 0,
-        body: bytes = b"",
-    ) -> int:
+    def request(self, worker: int, conn: int, request: WorkerRequest) -> int:
         """Sends a request to a worker. Returns the slot that the ANSWER will have, or -1 if none will come because the
         connection is closed or has too many requests under way."""
-        request = self._request
-        request.kind = kind
-        request.topic = topic
-        request.id = id
-        request.pri = pri
-        request.delay_ns = delay_ns
-        request.ttr_ns = ttr_ns
-        request.flags = flags
-        return int(lib.acceptor_request(self._acceptor, worker, conn, request, body, len(body)))
+        m = self._message
+        m.kind, m.topic, m.id, m.pri, m.delay_ns, m.ttr_ns, m.flags, body = request
+        return int(lib.acceptor_request(self._acceptor, worker, conn, m, body, len(body)))
 
     def reply(self, conn: int, data: bytes) -> None:
         lib.acceptor_reply(self._acceptor, conn, data, len(data))

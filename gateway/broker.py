@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from mq_shards.acceptor import engine as engine_module
-from mq_shards.acceptor.engine import Answer, Engine
+from mq_shards.acceptor.engine import Answer, Engine, WorkerRequest
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.gateway import catalog
 from mq_shards.gateway.catalog import Topic
@@ -195,11 +195,11 @@ class Broker:
         worker = self._engine.worker_of_topic(number)
         # The parts of a batch for one shard must be sent in order.
         order = self._engine.shard_of_name(name) if flags & lib.MSG_IDEMPOTENT else None
-        answer = await self.workers.ask(
-            worker, kind, order=order,
-            topic=number, id=self._engine.take_ids(number, count), pri=pri, flags=flags,
+        request = WorkerRequest(
+            kind, topic=number, id=self._engine.take_ids(number, count), pri=pri, flags=flags,
             delay_ns=delay_ns, ttr_ns=self._message_timeout_ns, body=body,
         )  # fmt: skip
+        answer = await self.workers.ask(worker, request, order=order)
         self._check(worker, answer)
 
     async def change(self, what: int, topic: str, channel: str | None = None) -> None:
@@ -211,7 +211,8 @@ class Broker:
         worker = self._engine.worker_of_name(name)
         body = name if channel is None else name + b"\n" + channel.encode()
         shard = self._engine.shard_of_name(name)
-        self._check(worker, await self.workers.ask(worker, lib.MSG_CHANGE, id=shard, pri=what, body=body))
+        request = WorkerRequest(lib.MSG_CHANGE, id=shard, pri=what, body=body)
+        self._check(worker, await self.workers.ask(worker, request))
 
     async def topics(self, topic: str = "", consumers: bool = False, within_s: float | None = None) -> list[Topic]:
         """All topics, those of tubes too, or only `topic`, sorted by name. Raises WorkersError."""
@@ -226,7 +227,7 @@ class Broker:
         return replace(found, silent=found.silent | missing)
 
     async def _catalog_of(self, worker: int) -> bytes:
-        answer = await self.workers.ask(worker, lib.MSG_CATALOG)
+        answer = await self.workers.ask(worker, WorkerRequest(lib.MSG_CATALOG))
         if answer.status == engine_module.FAILED:
             raise WorkersError("a worker died while it was asked")
         return answer.body
@@ -239,7 +240,8 @@ class Broker:
 
     async def _catalogs_of(self, topic: str, consumers: bool, within_s: float | None = None) -> list[Answer]:
         def ask(worker: int) -> Awaitable[Answer]:
-            return self.workers.ask(worker, lib.MSG_CATALOG, pri=int(consumers), body=name, within_s=within_s)
+            request = WorkerRequest(lib.MSG_CATALOG, pri=int(consumers), body=name)
+            return self.workers.ask(worker, request, within_s=within_s)
 
         name = topic.encode()
         if topic:
@@ -257,12 +259,12 @@ class Broker:
         """
         name = topic.encode("latin-1")
         body = name if channel is None else name + b"\n" + channel.encode("latin-1")
-        answer = await self.workers.ask(self._engine.worker_of_name(name), lib.MSG_OLDEST, body=body)
+        answer = await self.workers.ask(self._engine.worker_of_name(name), WorkerRequest(lib.MSG_OLDEST, body=body))
         return answer.incarnation if answer.status == engine_module.OK else None
 
     async def rings(self, worker: int) -> list[Ring]:
         """The rings between a worker and each acceptor, including the gateway. Raises WorkersError."""
-        answer = await self.workers.ask(worker, lib.MSG_RINGS)
+        answer = await self.workers.ask(worker, WorkerRequest(lib.MSG_RINGS))
         figures = ffi.from_buffer("struct ring_figures[]", answer.body)
         return [Ring(*(int(getattr(one, name)) for name in Ring._fields)) for one in figures]
 

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Final
 
 from mq_shards.acceptor import engine as engine_module
-from mq_shards.acceptor.engine import Answer, Engine
+from mq_shards.acceptor.engine import Answer, Engine, WorkerRequest
 
 CONNECTION_REQUESTS: Final = 256  # MAX_OUTSTANDING, csrc/acceptor/bounds.h
 WORKER_CONNECTIONS: Final = 4
@@ -91,36 +91,22 @@ class Workers:
     # --- requests ---------------------------------------------------------------------------------------------------
 
     async def ask(
-        self,
-        worker: int,
-        kind: int,
-        *,
-        order: int | None = None,
-        topic: int = 0,
-        id: int = 0,
-        pri: int = 0,
-        delay_ns: int = 0,
-        ttr_ns: int = 0,
-        flags: int = 0,
-        body: bytes = b"",
-        within_s: float | None = None,
+        self, worker: int, request: WorkerRequest, *, order: int | None = None, within_s: float | None = None
     ) -> Answer:
         """Sends a request. Returns the worker's reply, with STATUS_FAILED if it died before. Raises WorkersError.
 
         Requests with the same `order`, the number of a shard, are done in the order in which they are made.
         """
-        if self._bytes + len(body) > self._bytes_limit and self._bytes > 0:
+        size = len(request.body)
+        if self._bytes + size > self._bytes_limit and self._bytes > 0:
             raise WorkersError(f"{self._bytes} bytes are under way already")
         local = self._local(worker) if order is None else self._local_in_order(worker, order)
-        slot = self._engine.request(
-            worker, local.conn, kind,
-            topic=topic, id=id, pri=pri, delay_ns=delay_ns, ttr_ns=ttr_ns, flags=flags, body=body,
-        )  # fmt: skip
+        slot = self._engine.request(worker, local.conn, request)
         if slot < 0:
             raise WorkersError("the engine takes no more requests")
         future: asyncio.Future[Answer] = self._loop.create_future()
-        local.waiting[slot] = future, len(body)
-        self._bytes += len(body)
+        local.waiting[slot] = future, size
+        self._bytes += size
         self._turn_soon()
         try:
             # wait_for() would keep a reply that comes together with a cancellation, and the task would go on.

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from mq_shards.acceptor import engine as engine_module
 from mq_shards.acceptor.access.rights import MANAGE, PUBLISH
-from mq_shards.acceptor.engine import Answer, Engine
+from mq_shards.acceptor.engine import Answer, Engine, WorkerRequest
 from mq_shards.csrc._core import lib
 from mq_shards.gateway import broker as broker_module
 from mq_shards.gateway.access import check
@@ -123,7 +123,8 @@ class Actions:
         name = _text(said, "topic").encode()
         seconds = _number(said, "seconds", 0, MAX_DELAY_S)
         worker = self._engine.worker_of_name(name)
-        answer = await self._workers.ask(worker, lib.MSG_PAUSE, body=name, delay_ns=int(seconds * SECOND_NS))
+        request = WorkerRequest(lib.MSG_PAUSE, body=name, delay_ns=int(seconds * SECOND_NS))
+        answer = await self._workers.ask(worker, request)
         _check(answer, TopicNotFoundError)
         return {}
 
@@ -132,7 +133,7 @@ class Actions:
         topic = _text(said, "topic")
         most = int(_number(said, "most", 1 << 20, MAX_KICK))
         worker, number = await self._number_of(topic)
-        answer = await self._workers.ask(worker, lib.MSG_KICK, topic=number, id=most)
+        answer = await self._workers.ask(worker, WorkerRequest(lib.MSG_KICK, topic=number, id=most))
         _check(answer, TopicNotFoundError)
         return {"kicked": answer.id}
 
@@ -147,9 +148,8 @@ class Actions:
         elif said.get("to") == "latest":
             start = lib.START_LATEST
         worker, number = await self._number_of(topic)
-        answer = await self._workers.ask(
-            worker, lib.MSG_SEEK, topic=number, pri=start, ttr_ns=at, body=channel.encode()
-        )
+        request = WorkerRequest(lib.MSG_SEEK, topic=number, pri=start, ttr_ns=at, body=channel.encode())
+        answer = await self._workers.ask(worker, request)
         _check(answer, TopicNotFoundError)
         return {"seq": answer.seq}
 

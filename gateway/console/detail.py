@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mq_shards.acceptor import engine as engine_module
-from mq_shards.acceptor.engine import Engine
+from mq_shards.acceptor.engine import Engine, WorkerRequest
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.gateway.ages import waits_in_channel
 from mq_shards.gateway.broker import Broker
@@ -63,7 +63,8 @@ class Detail:
     async def _tube(self, topic: Topic, name: str) -> dict[str, int] | None:
         """The figures of its tube. None: no beanstalkd client has used it."""
         worker = self._engine.worker_of_name(name.encode())
-        answer = await self._workers.ask(worker, lib.MSG_STATS_TOPIC, body=name.encode(), within_s=LOOK_S)
+        request = WorkerRequest(lib.MSG_STATS_TOPIC, body=name.encode())
+        answer = await self._workers.ask(worker, request, within_s=LOOK_S)
         stats = ffi.new("struct topic_stats *")
         if answer.status != engine_module.OK or len(answer.body) < ffi.sizeof(stats[0]):
             return None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from mq_shards.acceptor import engine as engine_module
-from mq_shards.acceptor.engine import Engine
+from mq_shards.acceptor.engine import Engine, WorkerRequest
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.csrc.structs import struct_in
 from mq_shards.gateway.http_answers import HttpError
@@ -138,13 +138,13 @@ class Peek:
     async def _of_workers(self, topic: str, first: int | None, limit: int, most: int) -> dict[str, Any]:
         name = raw(topic).encode("latin-1")
         worker = self._engine.worker_of_name(name)
-        listed = await self._workers.ask(worker, lib.MSG_CATALOG, body=name, within_s=LOOK_S)
+        listed = await self._workers.ask(worker, WorkerRequest(lib.MSG_CATALOG, body=name), within_s=LOOK_S)
         if listed.status != engine_module.OK or not listed.body:
             raise HttpError(404, f"there is no topic {topic}")
         bound = self._engine.bind(name)
         if bound == 0:
             raise HttpError(503, "there are as many topics as there may be")
-        asked = await self._workers.ask(worker, lib.MSG_POSITION, topic=bound, within_s=LOOK_S)
+        asked = await self._workers.ask(worker, WorkerRequest(lib.MSG_POSITION, topic=bound), within_s=LOOK_S)
         position = ffi.new("struct position *")
         if asked.status != engine_module.OK or len(asked.body) < ffi.sizeof(position[0]):
             raise HttpError(404, f"there is no topic {topic}")
@@ -154,10 +154,11 @@ class Peek:
         messages: list[Message] = []
         room = MAX_ANSWER_BYTES
         for seq in range(begin, min(latest, begin + limit)):
-            answer = await self._workers.ask(
-                worker, lib.MSG_PEEK_SEQ, topic=bound, ttr_ns=seq, id=most + HEADERS_BYTES + lib.HEADERS_MAX_BYTES,
-                flags=lib.MSG_HEADERS, within_s=LOOK_S,
+            request = WorkerRequest(
+                lib.MSG_PEEK_SEQ, topic=bound, ttr_ns=seq, id=most + HEADERS_BYTES + lib.HEADERS_MAX_BYTES,
+                flags=lib.MSG_HEADERS,
             )  # fmt: skip
+            answer = await self._workers.ask(worker, request, within_s=LOOK_S)
             if answer.status == engine_module.OK and room > 0:
                 has_headers = bool(answer.flags & lib.MSG_HEADERS)
                 headers, tag, parts, size, body = taken_apart(answer.body, has_headers, most, answer.pri)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from mq_shards.acceptor import engine as engine_module
-from mq_shards.acceptor.engine import Answer, Engine
+from mq_shards.acceptor.engine import Answer, Engine, WorkerRequest
 from mq_shards.acceptor.protocols.pulsar.names import COMPACTION, RETENTION
 from mq_shards.acceptor.protocols.pulsar.position import Position, position_of
 from mq_shards.csrc._core import ffi, lib
@@ -150,10 +150,10 @@ class Core:
     async def seek(self, topic: str, subscription: str, start: int, at: int) -> None:
         """Moves a subscription, and dismisses its consumers. Raises NoTopicError, NoSubscriptionError."""
         number = self._bind(topic)
-        answer = await self._ask(
-            self._engine.worker_of_topic(number), lib.MSG_SEEK,
-            topic=number, pri=start, ttr_ns=at, flags=lib.MSG_DISMISS, body=subscription.encode(),
-        )  # fmt: skip
+        request = WorkerRequest(
+            lib.MSG_SEEK, topic=number, pri=start, ttr_ns=at, flags=lib.MSG_DISMISS, body=subscription.encode()
+        )
+        answer = await self._ask(self._engine.worker_of_topic(number), request)
         _check(answer)
 
     async def expire(self, topic: str, subscription: str, before_ns: int) -> None:
@@ -169,10 +169,10 @@ class Core:
 
     async def _pass(self, topic: str, subscription: str, start: int, at: int) -> None:
         number = self._bind(topic)
-        answer = await self._ask(
-            self._engine.worker_of_topic(number), lib.MSG_SEEK,
-            topic=number, pri=start, ttr_ns=at, flags=lib.MSG_UPTO, body=subscription.encode(),
-        )  # fmt: skip
+        request = WorkerRequest(
+            lib.MSG_SEEK, topic=number, pri=start, ttr_ns=at, flags=lib.MSG_UPTO, body=subscription.encode()
+        )
+        answer = await self._ask(self._engine.worker_of_topic(number), request)
         _check(answer)
 
     # --- retention --------------------------------------------------------------------------------------------------
@@ -191,16 +191,16 @@ class Core:
         from which to continue. Raises NoTopicError.
         """
         number = self._bind(topic)
-        answer = await self._ask(self._engine.worker_of_topic(number), lib.MSG_SCAN, topic=number, ttr_ns=seq)
+        request = WorkerRequest(lib.MSG_SCAN, topic=number, ttr_ns=seq)
+        answer = await self._ask(self._engine.worker_of_topic(number), request)
         _check(answer)
         return answer.body, answer.seq
 
     async def compact(self, topic: str, verdicts: bytes, until: int) -> None:
         """Extends the topic's compacted view up to `until`, and removes from it what `verdicts` say is superseded."""
         number = self._bind(topic)
-        answer = await self._ask(
-            self._engine.worker_of_topic(number), lib.MSG_COMPACT, topic=number, ttr_ns=until, body=verdicts
-        )
+        request = WorkerRequest(lib.MSG_COMPACT, topic=number, ttr_ns=until, body=verdicts)
+        answer = await self._ask(self._engine.worker_of_topic(number), request)
         _check(answer)
 
     # --- transactions -----------------------------------------------------------------------------------------------
@@ -217,10 +217,10 @@ class Core:
     async def _end_transaction(self, topic: str, number: int, *, commit: bool) -> None:
         topic_number = self._bind(topic)
         worker = self._engine.worker_of_topic(topic_number)
-        _check(await self._ask(worker, lib.MSG_TXN_END, topic=topic_number, id=number, pri=int(commit)))
+        _check(await self._ask(worker, WorkerRequest(lib.MSG_TXN_END, topic=topic_number, id=number, pri=int(commit))))
 
     async def transactions(self) -> list[OpenTransaction]:
-        asked = (self._ask(worker, lib.MSG_TXN_LIST) for worker in range(self._engine.workers))
+        asked = (self._ask(worker, WorkerRequest(lib.MSG_TXN_LIST)) for worker in range(self._engine.workers))
         return [one for answer in await asyncio.gather(*asked) for one in _transactions(answer.body)]
 
     async def pending(self, topic: str, subscription: str, id: int, seq: int = lib.NO_PLACE) -> Pending:
@@ -229,10 +229,8 @@ class Core:
         Raises NoTopicError, NoSubscriptionError.
         """
         number = self._bind(topic)
-        answer = await self._ask(
-            self._engine.worker_of_topic(number), lib.MSG_TXN_PENDING, topic=number, id=id, ttr_ns=seq,
-            body=subscription.encode(),
-        )  # fmt: skip
+        request = WorkerRequest(lib.MSG_TXN_PENDING, topic=number, id=id, ttr_ns=seq, body=subscription.encode())
+        answer = await self._ask(self._engine.worker_of_topic(number), request)
         _check(answer)
         pending = ffi.from_buffer("struct pending_figures *", answer.body)
         upto = None if answer.seq == lib.NO_PLACE else answer.seq
@@ -244,7 +242,7 @@ class Core:
         """Positions of a topic, or of a subscription. Raises NoTopicError, NoSubscriptionError."""
         number = self._bind(topic)
         worker = self._engine.worker_of_topic(number)
-        answer = await self._ask(worker, lib.MSG_POSITION, topic=number, body=subscription.encode())
+        answer = await self._ask(worker, WorkerRequest(lib.MSG_POSITION, topic=number, body=subscription.encode()))
         _check(answer)
         try:
             return position_of(answer.body)
@@ -260,10 +258,10 @@ class Core:
         number, found = self._bind(topic), Backlog()
         async with self._counting:
             for _ in range(MAX_BACKLOG_REQUESTS):
-                answer = await self._ask(
-                    self._engine.worker_of_topic(number), lib.MSG_BACKLOG, topic=number, ttr_ns=seq, id=all_until,
-                    body=subscription.encode(),
-                )  # fmt: skip
+                request = WorkerRequest(
+                    lib.MSG_BACKLOG, topic=number, ttr_ns=seq, id=all_until, body=subscription.encode()
+                )
+                answer = await self._ask(self._engine.worker_of_topic(number), request)
                 _check(answer)
                 one = ffi.from_buffer("struct backlog_figures *", answer.body)
                 first = found.first
@@ -288,9 +286,8 @@ class Core:
         number = self._bind(topic)
         worker = self._engine.worker_of_topic(number)
         flags = lib.MSG_HEADERS | (lib.MSG_HEAD if head else 0)
-        answer = await self._ask(
-            worker, lib.MSG_PEEK_SEQ, topic=number, id=most, pri=int(or_next), ttr_ns=seq, flags=flags
-        )
+        request = WorkerRequest(lib.MSG_PEEK_SEQ, topic=number, id=most, pri=int(or_next), ttr_ns=seq, flags=flags)
+        answer = await self._ask(worker, request)
         if answer.status != engine_module.OK:
             return None
         return _entry(answer)
@@ -299,7 +296,7 @@ class Core:
         """A topic's figures, without its retention subscription. None: no worker has the topic."""
         name = topic.encode()
         worker = self._engine.worker_of_name(name)
-        answer = await self._ask(worker, lib.MSG_CATALOG, pri=int(consumers), body=name)
+        answer = await self._ask(worker, WorkerRequest(lib.MSG_CATALOG, pri=int(consumers), body=name))
         found = catalog.decode(answer.body)
         for one in found:
             one.channels[:] = [channel for channel in one.channels if channel.name != RETENTION]
@@ -318,7 +315,7 @@ class Core:
             topics = (*self._engine.catalog_versions(), self._workers.attachments)
             if version == self._names_of or (not tubes and topics == self._topics_of):
                 return self._names
-            asked = (self._ask(worker, lib.MSG_CATALOG) for worker in range(self._engine.workers))
+            asked = (self._ask(worker, WorkerRequest(lib.MSG_CATALOG)) for worker in range(self._engine.workers))
             names: list[str] = []
             keeping: set[str] = set()
             before = iter(self._names)
@@ -350,7 +347,7 @@ class Core:
         body = name if subscription is None else name + b"\n" + subscription.encode()
         shard = self._engine.shard_of_name(name)
         worker = self._engine.worker_of_name(name)
-        answer = await self._ask(worker, lib.MSG_CHANGE, id=shard, pri=what, body=body, **more)
+        answer = await self._ask(worker, WorkerRequest(lib.MSG_CHANGE, id=shard, pri=what, body=body, **more))
         _check(answer)
         self._changes += 1
         return answer
@@ -362,12 +359,12 @@ class Core:
             return False
         return True
 
-    async def _ask(self, worker: int, kind: int, **what: Any) -> Answer:  # noqa: ANN401
-        repeats = kind in _READS or (kind == lib.MSG_CHANGE and what["pri"] in _MAKES)
+    async def _ask(self, worker: int, request: WorkerRequest) -> Answer:
+        repeats = request.kind in _READS or (request.kind == lib.MSG_CHANGE and request.pri in _MAKES)
         pauses = iter(PAUSES_S if repeats else ())
         while True:
             try:
-                answer = await self._workers.ask(worker, kind, **what)
+                answer = await self._workers.ask(worker, request)
             except WorkersError as error:
                 raise unavailable(str(error)) from None
             if answer.status != engine_module.FAILED:

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 from mq_shards.acceptor import engine as engine_module
-from mq_shards.acceptor.engine import Answer, Engine, Upcall
+from mq_shards.acceptor.engine import Answer, Engine, Upcall, WorkerRequest
 from mq_shards.gateway.workers import CONNECTION_REQUESTS, WORKER_CONNECTIONS, Workers, WorkersError
 
 
@@ -32,10 +32,10 @@ class FakeEngine:
         self._next_slot[conn] = 0
         return conn
 
-    def request(self, worker: int, conn: int, kind: int, *, body: bytes = b"", **_: int) -> int:
+    def request(self, worker: int, conn: int, request: WorkerRequest) -> int:
         slot = self._next_slot[conn]
         self._next_slot[conn] += 1
-        self.asked.append((conn, slot, body))
+        self.asked.append((conn, slot, request.body))
         return slot
 
     def poll(self) -> int:
@@ -76,7 +76,8 @@ async def settle() -> None:
 class TestWorkers:
     def test_each_has_its_own_answer(self) -> None:
         async def play(engine: FakeEngine, workers: Workers) -> None:
-            tasks = [asyncio.create_task(workers.ask(0, 1, body=b"%d" % i)) for i in range(CONNECTION_REQUESTS + 10)]
+            asked = (WorkerRequest(1, body=b"%d" % i) for i in range(CONNECTION_REQUESTS + 10))
+            tasks = [asyncio.create_task(workers.ask(0, request)) for request in asked]
             await settle()
             assert len({conn for conn, _, _ in engine.asked}) == 2
             for conn, slot, body in reversed(engine.asked):
@@ -89,13 +90,13 @@ class TestWorkers:
     def test_there_is_a_limit(self) -> None:
         async def play(engine: FakeEngine, workers: Workers) -> None:
             limit = CONNECTION_REQUESTS * WORKER_CONNECTIONS
-            tasks = [asyncio.create_task(workers.ask(0, 1)) for _ in range(limit)]
+            tasks = [asyncio.create_task(workers.ask(0, WorkerRequest(1))) for _ in range(limit)]
             await settle()
             with pytest.raises(WorkersError):
-                await workers.ask(0, 1)
+                await workers.ask(0, WorkerRequest(1))
             engine.answer(*engine.asked[0][:2])
             workers.turn()
-            tasks.append(asyncio.create_task(workers.ask(0, 1)))
+            tasks.append(asyncio.create_task(workers.ask(0, WorkerRequest(1))))
             await settle()
             assert len(engine.asked) == limit + 1
 
@@ -103,14 +104,14 @@ class TestWorkers:
 
     def test_bytes_have_one_too(self) -> None:
         async def play(engine: FakeEngine, workers: Workers) -> None:
-            first = asyncio.create_task(workers.ask(0, 1, body=b"x" * 150))  # alone it may be larger
+            first = asyncio.create_task(workers.ask(0, WorkerRequest(1, body=b"x" * 150)))  # alone it may be larger
             await settle()
             with pytest.raises(WorkersError):
-                await workers.ask(0, 1, body=b"x")
+                await workers.ask(0, WorkerRequest(1, body=b"x"))
             engine.answer(*engine.asked[0][:2])
             workers.turn()
             await first
-            asyncio.create_task(workers.ask(0, 1, body=b"x" * 100))  # noqa: RUF006
+            asyncio.create_task(workers.ask(0, WorkerRequest(1, body=b"x" * 100)))  # noqa: RUF006
             await settle()
             assert len(engine.asked) == 2
 
@@ -120,7 +121,7 @@ class TestWorkers:
         """Otherwise a stop waits for a task that goes on for ever."""
 
         async def play(engine: FakeEngine, workers: Workers) -> None:
-            task = asyncio.create_task(workers.ask(0, 1))
+            task = asyncio.create_task(workers.ask(0, WorkerRequest(1)))
             await settle()
             engine.answer(*engine.asked[0][:2])
             workers.turn()
@@ -133,12 +134,12 @@ class TestWorkers:
     def test_whoever_gives_up_is_not_missed(self) -> None:
         async def play(engine: FakeEngine, workers: Workers) -> None:
             with pytest.raises(WorkersError, match="has not answered"):
-                await workers.ask(0, 1, body=b"x" * 100)
+                await workers.ask(0, WorkerRequest(1, body=b"x" * 100))
             with pytest.raises(WorkersError, match="bytes"):  # a worker may yet come back and take it
-                await workers.ask(0, 1, body=b"x")
+                await workers.ask(0, WorkerRequest(1, body=b"x"))
             engine.answer(*engine.asked[0][:2])
             workers.turn()
-            task = asyncio.create_task(workers.ask(0, 1, body=b"x"))
+            task = asyncio.create_task(workers.ask(0, WorkerRequest(1, body=b"x")))
             await settle()
             engine.answer(*engine.asked[1][:2], body=b"late is not for me")
             workers.turn()
@@ -150,7 +151,8 @@ class TestWorkers:
         async def play(engine: FakeEngine, workers: Workers) -> None:
             for n in range(100):
                 for order in (None, 7, 8):
-                    asyncio.create_task(workers.ask(0, 1, order=order, body=f"{order} {n}".encode()))  # noqa: RUF006
+                    request = WorkerRequest(1, body=f"{order} {n}".encode())
+                    asyncio.create_task(workers.ask(0, request, order=order))  # noqa: RUF006
             await settle()
             for order in (b"7", b"8"):
                 asked = [(conn, slot) for conn, slot, body in engine.asked if body.split()[0] == order]
@@ -162,14 +164,14 @@ class TestWorkers:
     def test_behind_what_was_given_up_nothing_is_asked_for_in_order(self) -> None:
         async def play(engine: FakeEngine, workers: Workers) -> None:
             with pytest.raises(WorkersError, match="has not answered"):
-                await workers.ask(0, 1, order=7)
+                await workers.ask(0, WorkerRequest(1), order=7)
             for order in (7, 8):
                 with pytest.raises(WorkersError, match="does not answer"):
-                    await workers.ask(0, 1, order=order)
+                    await workers.ask(0, WorkerRequest(1), order=order)
             assert len(engine.asked) == 1
             engine.answer(*engine.asked[0][:2])
             workers.turn()
-            task = asyncio.create_task(workers.ask(0, 1, order=7))
+            task = asyncio.create_task(workers.ask(0, WorkerRequest(1), order=7))
             await settle()
             engine.answer(*engine.asked[1][:2])
             workers.turn()

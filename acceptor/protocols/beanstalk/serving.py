@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 
 from mq_shards.acceptor import engine
 from mq_shards.acceptor.access.rights import CONSUME, MANAGE, READ
-from mq_shards.acceptor.engine import Answer, Engine, Totals
+from mq_shards.acceptor.engine import Answer, Engine, Totals, WorkerRequest
 from mq_shards.acceptor.protocol import Broker, Settings
 from mq_shards.acceptor.protocols.beanstalk.beanstalk import Beanstalk
 from mq_shards.acceptor.protocols.beanstalk.guard import QUESTION, Guard
@@ -161,7 +161,7 @@ class BeanstalkServing(Beanstalk):
             return b""
 
         self._pending[conn] = Pending(1, decide)
-        self._engine.request(self._engine.worker_of_id(id), conn, lib.MSG_STATS_ID, id=id)
+        self._engine.request(self._engine.worker_of_id(id), conn, WorkerRequest(lib.MSG_STATS_ID, id=id))
 
     # --- how a command ends or waits --------------------------------------------------------------------------------
 
@@ -187,7 +187,7 @@ class BeanstalkServing(Beanstalk):
         # done everything that this connection and others told it before.
         self._pending[conn] = Pending(self._engine.workers, lambda _: self._totals(), together=self._all_stats)
         for worker in range(self._engine.workers):
-            self._engine.request(worker, conn, lib.MSG_PEEK_ID, id=NO_MESSAGE)
+            self._engine.request(worker, conn, WorkerRequest(lib.MSG_PEEK_ID, id=NO_MESSAGE))
 
     def _totals(self) -> bytes:
         uptime_ns = self._wall_ns() - self._broker.started_wall_ns

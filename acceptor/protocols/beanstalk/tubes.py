@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from mq_shards.acceptor.engine import FAILED, OK, Answer, Engine, is_name, protocol_number
+from mq_shards.acceptor.engine import FAILED, OK, Answer, Engine, WorkerRequest, is_name, protocol_number
 from mq_shards.csrc._core import ffi, lib
 
 BEGIN: Final = b"---\n- default\n"
@@ -34,7 +34,7 @@ class TubeList:
         self._reply: Sequence[object] = ()
 
     def ask(self, id: int = 0) -> None:
-        self._slot = self._engine.request(self._worker, self.conn, lib.MSG_LIST, id=id)
+        self._slot = self._engine.request(self._worker, self.conn, WorkerRequest(lib.MSG_LIST, id=id))
         if self._slot < 0:
             self._done(FAILED)
 

@@ -25,7 +25,7 @@ import orjson
 from mq_shards.acceptor import engine
 from mq_shards.acceptor.access.logins import Said
 from mq_shards.acceptor.access.rights import CONSUME, PUBLISH, Login
-from mq_shards.acceptor.engine import Answer, Engine
+from mq_shards.acceptor.engine import Answer, Engine, WorkerRequest
 from mq_shards.acceptor.protocol import Broker, Settings
 from mq_shards.acceptor.protocols.nsq import options as nsq_options
 from mq_shards.acceptor.protocols.nsq.identify import (
@@ -501,7 +501,7 @@ class NsqServing(Nsq):
         client.subscribing = (topic, channel)
         worker = self._engine.worker_of_topic(number)
         request = bytes(ffi.buffer(wanted)) + channel + description
-        if self._engine.request(worker, conn, lib.MSG_SUBSCRIBE, topic=number, body=request) < 0:
+        if self._engine.request(worker, conn, WorkerRequest(lib.MSG_SUBSCRIBE, topic=number, body=request)) < 0:
             client.subscribing = None
             raise ClientError("E_SUB_FAILED", "SUB failed exiting")
 

@@ -13,7 +13,7 @@ from sys import getsizeof
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from mq_shards.acceptor.access.rights import Login
-from mq_shards.acceptor.engine import FAILED, Answer, Engine
+from mq_shards.acceptor.engine import FAILED, Answer, Engine, WorkerRequest
 from mq_shards.acceptor.protocols.pulsar.ending import Ending
 from mq_shards.acceptor.protocols.pulsar.messages import Message, encode
 from mq_shards.acceptor.protocols.pulsar.names import MAX_PROPERTIES, MAX_PROPERTY_BYTES, TopicName
@@ -307,7 +307,7 @@ class Desk:
         self, client: Client, kind: int, topic: TopicName, heard: Heard, fields: dict[str, int | bytes]
     ) -> bool:  # fmt: skip
         worker = self.engine.worker_of_name(topic.core.encode())
-        slot = self.engine.request(worker, client.conn, kind, **fields)  # type: ignore[arg-type]
+        slot = self.engine.request(worker, client.conn, WorkerRequest(kind, **fields))  # type: ignore[arg-type]
         if slot >= 0:
             client.heard[slot] = heard
         return slot >= 0
