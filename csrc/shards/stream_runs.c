@@ -164,11 +164,39 @@ static void trim(struct stream_runs *all, uint32_t index) {
     if (!run->count) remove_run(all, index);
 }
 
+/* Makes two runs of one where FAR_PAGES are empty around this one, so that no pointers stay for what has come and gone
+ * behind a message that nobody finishes. When memory is short they stay until a later page is emptied. */
+static void split(struct stream_runs *all, uint32_t index, uint32_t empty) {
+    struct stream_run *run = run_at(all, index);
+    struct stream_page **pages = run->pages + run->begin;
+    uint32_t left = empty, right = empty + 1;
+    while (left > 0 && empty - left < FAR_PAGES && !pages[left - 1]) left--;
+    while (right < run->count && right - empty <= FAR_PAGES && !pages[right]) right++;
+    if (right - left < FAR_PAGES || right == run->count || !pages[right]) return;
+    struct stream_run before = {.first_page = run->first_page};
+    if (!make_room(&before, 0, left)) return;
+    if (!make_place(all, index)) {
+        free(before.pages);
+        return;
+    }
+    memcpy(before.pages, pages, sizeof *pages * left);
+    before.count = left;
+    run = run_at(all, index + 1);
+    run->begin += right;
+    run->count -= right;
+    run->first_page += right;
+    all->earlier[index] = before;
+}
+
 void stream_runs_emptied(struct stream_runs *all, uint64_t number) {
     uint32_t index = runs_upto(all, number) - 1;
     struct stream_run *run = run_at(all, index);
-    run->pages[run->begin + (number - run->first_page)] = NULL;
-    trim(all, index);
+    uint32_t at = (uint32_t)(number - run->first_page);
+    run->pages[run->begin + at] = NULL;
+    if (at)
+        split(all, index, at);
+    else
+        trim(all, index);
 }
 
 bool stream_runs_take(struct stream_runs *all, struct stream_page **page) {

@@ -1,7 +1,8 @@
 /* Which pages a stream has: runs of neighbouring pages, each a list of pointers by their numbers.
  *
  * A stream nearly always has one run. Where seqs jump, because recovery raised them behind damage, or because old messages
- * were read back long after their neighbours, another run begins: so no pointers are kept for pages that nobody has.
+ * were read back long after their neighbours, another run begins, as behind a message that stays while very many come and
+ * go: so no pointers are kept for pages that nobody has.
  *
  * Owns the lists, not the pages. Must never: look at what is in a page.
  */
@@ -45,7 +46,7 @@ struct stream_page **stream_runs_reach(struct stream_runs *all, uint64_t number)
 uint64_t stream_runs_from(const struct stream_runs *all, uint64_t number);
 uint64_t stream_runs_until(const struct stream_runs *all, uint64_t number);
 
-/* The page of this number is gone, and so are places before the first page of its run. */
+/* The page of this number is gone, and so are places before the first page of its run, and many that lie together. */
 void stream_runs_emptied(struct stream_runs *all, uint64_t number);
 
 /* Takes the first page out; NULL: it was empty. False: there is none. */

@@ -14,11 +14,11 @@ CORE = HERE.parent.parent / "csrc"
 FLAGS = ("-std=c11", "-g1", "-O1", "-Wall", "-Wextra", "-fsanitize=undefined", "-fno-sanitize-recover=all")
 
 
-def run_model(folder: Path, name: str, sources: tuple[str, ...], *arguments: str) -> None:
+def run_model(folder: Path, name: str, sources: tuple[str, ...], *arguments: str, beside: Path = HERE) -> None:
     compiler = os.environ.get("CC", "cc")
     if not shutil.which(compiler):
         pytest.skip("no C compiler")
-    paths = [HERE / f"{name}.c", *(CORE / source for source in sources)]
+    paths = [beside / f"{name}.c", *(CORE / source for source in sources)]
     program = folder / name
     subprocess.run([compiler, *FLAGS, f"-I{CORE}", *map(str, paths), "-o", str(program)], check=True)
     done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=100)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 from pathlib import Path
 
 from mq_shards.csrc._core import lib
 
+from tests.base.test_models import run_model
 from tests.shards.bench import CLOSE, IGNORE, OK, PUBLISH, SECOND, SHARDS, WATCH
 from tests.shards.subscriptions import SUBSCRIBE, TIMEOUT, Channels
 
@@ -97,3 +99,9 @@ def test_a_stream_grows_from_its_first_message_to_both_sides(bench: Channels) ->
     bench.raw(lib.MSG_CREDIT, 1, id=1000)
     came = [a for _ in range(8) for a in bench.turn() if a.kind == lib.MSG_DELIVER]
     assert [(a.id, a.body) for a in came] == [(job, b"%d" % n) for n, job in enumerate(jobs)]
+
+
+def test_a_stream_is_what_an_array_would_be_and_what_stays_for_ever_keeps_nothing_behind_it(tmp_path: Path) -> None:
+    sources = ("shards/stream.c", "shards/stream_runs.c")
+    here = Path(__file__).resolve().parent
+    run_model(tmp_path, "stream_model", sources, os.environ.get("STREAM_SEEDS", "2"), beside=here)
