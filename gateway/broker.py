@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -16,7 +16,7 @@ from mq_shards.gateway.live import Live, with_size, without_headers
 from mq_shards.gateway.names import MAX_TOPIC_BYTES, bytes_of
 from mq_shards.gateway.survey import WITHIN_S, Survey, Surveys
 from mq_shards.gateway.turns import sorted_by_name
-from mq_shards.gateway.workers import Workers, WorkersError
+from mq_shards.gateway.workers import LOOK_S, Workers, WorkersError
 
 # The priority of a message whose publisher cannot name one.
 PRIORITY: Final = 1024
@@ -111,6 +111,11 @@ class Broker:
         self.hanging: Sequence[str] = ()
         self.hangs: Mapping[str, int] = {}
         self.refusing: Mapping[int, str] = {}
+
+    def hear(self, hanging: Sequence[str], hangs: Mapping[str, int], refusing: Mapping[int, str]) -> None:
+        """What the supervisor says."""
+        self.hanging, self.hangs, self.refusing = hanging, hangs, refusing
+        self.workers.hang([worker for worker in range(self._engine.workers) if worker_title(worker) in hanging])
 
     @property
     def health(self) -> str:
@@ -214,11 +219,22 @@ class Broker:
         request = WorkerRequest(lib.MSG_CHANGE, id=shard, pri=what, body=body)
         self._check(worker, await self.workers.ask(worker, request))
 
-    async def topics(self, topic: str = "", consumers: bool = False, within_s: float | None = None) -> list[Topic]:
-        """All topics, those of tubes too, or only `topic`, sorted by name. Raises WorkersError."""
-        answers = await self._catalogs_of(topic, consumers, within_s)
-        topics = [found for answer in answers for found in await catalog.decode_in_pieces(answer.body)]
-        return await sorted_by_name(topics, lambda found: found.name)
+    async def topic(self, name: str, consumers: bool = False, within_s: float | None = None) -> list[Topic]:
+        """The topic or tube, if there is one. Raises WorkersError."""
+        worker = self._engine.worker_of_name(name.encode())
+        answer = await self._catalog(worker, name.encode(), consumers, within_s)
+        return await catalog.decode_in_pieces(answer.body)
+
+    async def topics(self, consumers: bool = False) -> tuple[list[Topic], list[str]]:
+        """All topics, those of tubes too, sorted by name; and workers, by title, whose topics are missing."""
+        found: list[Topic] = []
+        silent: list[str] = []
+        for worker, answer in enumerate(await self._catalogs_of_all(consumers)):
+            if answer is None:
+                silent.append(worker_title(worker))
+            else:
+                found += await catalog.decode_in_pieces(answer.body)
+        return await sorted_by_name(found, lambda one: one.name), silent
 
     async def survey(self, within_s: float = WITHIN_S) -> Survey:
         """The topics of all workers that answer in time."""
@@ -227,31 +243,38 @@ class Broker:
         return replace(found, silent=found.silent | missing)
 
     async def _catalog_of(self, worker: int) -> bytes:
-        answer = await self.workers.ask(worker, WorkerRequest(lib.MSG_CATALOG))
-        if answer.status == engine_module.FAILED:
-            raise WorkersError("a worker died while it was asked")
-        return answer.body
+        return (await self._catalog(worker)).body
 
     async def each_topic(self) -> AsyncIterator[Topic]:
         """Yields all topics, in no order, for callers that do not keep them. Raises WorkersError before the first."""
-        for answer in await self._catalogs_of("", consumers=False):
+        answers = await self._catalogs_of_all(consumers=False)
+        if None in answers:
+            raise WorkersError("a worker does not answer")
+        for answer in filter(None, answers):
             async for topic in catalog.each(answer.body):
                 yield topic
 
-    async def _catalogs_of(self, topic: str, consumers: bool, within_s: float | None = None) -> list[Answer]:
-        def ask(worker: int) -> Awaitable[Answer]:
-            request = WorkerRequest(lib.MSG_CATALOG, pri=int(consumers), body=name)
-            return self.workers.ask(worker, request, within_s=within_s)
+    async def _catalogs_of_all(self, consumers: bool) -> list[Answer | None]:
+        """By worker; None: it does not answer."""
+        missing = frozenset(self.workers.missing)
 
-        name = topic.encode()
-        if topic:
-            answers = [await ask(self._engine.worker_of_name(name))]
-        else:
-            async with self._catalogs:
-                answers = await asyncio.gather(*map(ask, range(self._engine.workers)))
-        if any(answer.status == engine_module.FAILED for answer in answers):
-            raise WorkersError("a worker died while it was asked")
-        return answers
+        async def ask(worker: int) -> Answer | None:
+            try:
+                return await self._catalog(worker, consumers=consumers, within_s=LOOK_S if worker in missing else None)
+            except WorkersError:
+                return None
+
+        async with self._catalogs:
+            return await asyncio.gather(*map(ask, range(self._engine.workers)))
+
+    async def _catalog(
+        self, worker: int, name: bytes = b"", consumers: bool = False, within_s: float | None = None
+    ) -> Answer:
+        request = WorkerRequest(lib.MSG_CATALOG, pri=int(consumers), body=name)
+        answer = await self.workers.ask(worker, request, within_s=within_s, looks=True)
+        if answer.status == engine_module.FAILED:
+            raise WorkersError(f"worker {worker} died while it was asked")
+        return answer
 
     async def oldest_ns(self, topic: str, channel: str | None = None) -> int | None:
         """When the oldest message that the channel has not finished was published. Without a channel: the oldest one

@@ -186,8 +186,7 @@ class GatewayProcess:
                     named_files.keep_what_came(fds)
                     self._reload(message["settings"])
                 case "trouble":
-                    self._broker.hanging, self._broker.hangs = message["hanging"], message["hangs"]
-                    self._broker.refusing = dict(message["refusing"])
+                    self._broker.hear(message["hanging"], message["hangs"], dict(message["refusing"]))
                 case "lame-duck" | "shared":  # "shared" is our own message
                     pass
                 case "go":

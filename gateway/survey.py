@@ -31,8 +31,11 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    catalog: bytes | None  # None: the worker has died, or there was no answer for very long
+    catalog: bytes | None  # None: the worker has died, or hangs
     at: float
+
+    def is_useless(self, now: float) -> bool:
+        return self.catalog is None or self.at < now - KEPT_S
 
 
 class Surveys:
@@ -56,7 +59,7 @@ class Surveys:
         asked: dict[int, asyncio.Task[_Answer]] = {}
         for worker in workers:
             late = self._late.get(worker)
-            if late is None or (late.done() and late.result().at < begun - KEPT_S):
+            if late is None or (late.done() and late.result().is_useless(begun)):
                 late = asyncio.create_task(self._of(worker))
             asked[worker] = late
         new = [one for worker, one in asked.items() if self._late.get(worker) is not one]

@@ -10,6 +10,7 @@ Must never: wait without a time limit. A request that was given up may still be 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -58,6 +59,8 @@ class Workers:
         self._in_order: list[dict[int, _Local]] = [{} for _ in range(engine.workers)]
         self._by_conn: dict[int, _Local] = {}
         self._attached: set[int] = set()
+        self._hanging: Collection[int] = ()
+        self._looking: list[set[asyncio.Future[Answer]]] = [set() for _ in range(engine.workers)]
         self.attachments = 0  # how often a worker was attached so far
         self._turn_due = False
         self._loop.add_reader(engine.fileno(), self.turn)
@@ -88,15 +91,32 @@ class Workers:
         self._attached.discard(worker)
         self._turn_soon()
 
+    def hang(self, hanging: Collection[int]) -> None:
+        """The workers that do not answer the supervisor, now: whoever only looks waits for them no longer."""
+        self._hanging = hanging
+        for worker in hanging:
+            for future in self._looking[worker]:
+                if not future.done():
+                    future.set_exception(_silent(worker))
+
     # --- requests ---------------------------------------------------------------------------------------------------
 
     async def ask(
-        self, worker: int, request: WorkerRequest, *, order: int | None = None, within_s: float | None = None
+        self,
+        worker: int,
+        request: WorkerRequest,
+        *,
+        order: int | None = None,
+        within_s: float | None = None,
+        looks: bool = False,
     ) -> Answer:
         """Sends a request. Returns the worker's reply, with STATUS_FAILED if it died before. Raises WorkersError.
 
-        Requests with the same `order`, the number of a shard, are done in the order in which they are made.
+        Requests with the same `order`, the number of a shard, are done in the order in which they are made. `looks`:
+        nothing is changed, so there is no waiting for a worker that is known to hang.
         """
+        if looks and worker in self._hanging:
+            raise _silent(worker)
         size = len(request.body)
         if self._bytes + size > self._bytes_limit and self._bytes > 0:
             raise WorkersError(f"{self._bytes} bytes are under way already")
@@ -108,12 +128,16 @@ class Workers:
         local.waiting[slot] = future, size
         self._bytes += size
         self._turn_soon()
+        if looks:
+            self._looking[worker].add(future)
         try:
             # wait_for() would keep a reply that comes together with a cancellation, and the task would go on.
             async with asyncio.timeout(within_s := within_s or self._request_s):
                 return await future
         except TimeoutError:
             raise WorkersError(f"worker {worker} has not answered for {within_s:g} s") from None
+        finally:
+            self._looking[worker].discard(future)
 
     def _local(self, worker: int) -> _Local:
         """The connection with the fewest requests under way; a new one when all are full."""
@@ -170,3 +194,7 @@ class Workers:
         self._bytes -= body_bytes
         if not future.done():  # else the caller has given up
             future.set_result(answer)
+
+
+def _silent(worker: int) -> WorkersError:
+    return WorkersError(f"worker {worker} does not answer")

@@ -155,7 +155,7 @@ class Actions:
 
     async def _number_of(self, topic: str) -> tuple[int, int]:
         """The worker and the number of a topic, which must exist: others are not bound to a number."""
-        if not await self._broker.topics(topic):
+        if not await self._broker.topic(topic):
             raise TopicNotFoundError
         number = self._engine.bind(topic.encode())
         if number == 0:

@@ -32,7 +32,7 @@ class Detail:
 
     async def json(self, name: str) -> dict[str, Any]:
         """What the console shows of a topic. Raises HttpError, WorkersError."""
-        found = await self._broker.topics(name, consumers=True, within_s=LOOK_S)
+        found = await self._broker.topic(name, consumers=True, within_s=LOOK_S)
         if not found:
             raise HttpError(404, f"there is no topic {name}")
         topic = found[0]
@@ -64,7 +64,7 @@ class Detail:
         """The figures of its tube. None: no beanstalkd client has used it."""
         worker = self._engine.worker_of_name(name.encode())
         request = WorkerRequest(lib.MSG_STATS_TOPIC, body=name.encode())
-        answer = await self._workers.ask(worker, request, within_s=LOOK_S)
+        answer = await self._workers.ask(worker, request, within_s=LOOK_S, looks=True)
         stats = ffi.new("struct topic_stats *")
         if answer.status != engine_module.OK or len(answer.body) < ffi.sizeof(stats[0]):
             return None

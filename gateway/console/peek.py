@@ -138,13 +138,14 @@ class Peek:
     async def _of_workers(self, topic: str, first: int | None, limit: int, most: int) -> dict[str, Any]:
         name = raw(topic).encode("latin-1")
         worker = self._engine.worker_of_name(name)
-        listed = await self._workers.ask(worker, WorkerRequest(lib.MSG_CATALOG, body=name), within_s=LOOK_S)
+        listed = await self._workers.ask(worker, WorkerRequest(lib.MSG_CATALOG, body=name), within_s=LOOK_S, looks=True)
         if listed.status != engine_module.OK or not listed.body:
             raise HttpError(404, f"there is no topic {topic}")
         bound = self._engine.bind(name)
         if bound == 0:
             raise HttpError(503, "there are as many topics as there may be")
-        asked = await self._workers.ask(worker, WorkerRequest(lib.MSG_POSITION, topic=bound), within_s=LOOK_S)
+        request = WorkerRequest(lib.MSG_POSITION, topic=bound)
+        asked = await self._workers.ask(worker, request, within_s=LOOK_S, looks=True)
         position = ffi.new("struct position *")
         if asked.status != engine_module.OK or len(asked.body) < ffi.sizeof(position[0]):
             raise HttpError(404, f"there is no topic {topic}")
@@ -158,7 +159,7 @@ class Peek:
                 lib.MSG_PEEK_SEQ, topic=bound, ttr_ns=seq, id=most + HEADERS_BYTES + lib.HEADERS_MAX_BYTES,
                 flags=lib.MSG_HEADERS,
             )  # fmt: skip
-            answer = await self._workers.ask(worker, request, within_s=LOOK_S)
+            answer = await self._workers.ask(worker, request, within_s=LOOK_S, looks=True)
             if answer.status == engine_module.OK and room > 0:
                 has_headers = bool(answer.flags & lib.MSG_HEADERS)
                 headers, tag, parts, size, body = taken_apart(answer.body, has_headers, most, answer.pri)

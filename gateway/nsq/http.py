@@ -39,7 +39,7 @@ from mq_shards.gateway.nsq.memory import memory_figures
 from mq_shards.gateway.nsq.mpub import MpubError
 from mq_shards.gateway.nsq.names import is_valid_channel, is_valid_name
 from mq_shards.gateway.nsq.options import GatewayOptions
-from mq_shards.gateway.nsq.topics import visible_topics
+from mq_shards.gateway.nsq.topics import is_visible, visible_topics
 from mq_shards.gateway.turns import in_pieces
 from mq_shards.gateway.unread import Unread
 from mq_shards.gateway.workers import WorkersError
@@ -281,15 +281,19 @@ class NsqHttp:
         if _BOOLEANS.get(fields.get("include_mem", ""), True):
             memory = memory_figures(self._supervisor)
         wanted = fields.get("topic", "")
-        topics = []
-        if not wanted or is_valid_name(wanted):
+        topics: list[Topic] = []
+        silent: list[str] = []
+        if not wanted:
+            topics, silent = await visible_topics(self._broker, consumers=clients)
+        elif is_valid_name(wanted):
             try:
-                topics = await visible_topics(self._broker, wanted, consumers=clients)
+                topics = list(filter(is_visible, await self._broker.topic(wanted, consumers=clients)))
             except WorkersError as error:
                 raise HttpError(503, "BUSY") from error
         exists = bool(topics) or not wanted
         producers = nsq_stats.producers_json(await self._producers(), wanted) if clients and exists else None
-        health, started_ns, now_ns = self._broker.health, self._options.started_wall_ns, time.time_ns()
+        health = self._broker.health_beside(sorted({*self._broker.hanging, *silent}))
+        started_ns, now_ns = self._options.started_wall_ns, time.time_ns()
         listed = self._listed(topics, fields.get("channel", ""), clients=clients)
         if fields.get("format") != "json":
             begin = nsq_stats.broker_text(
@@ -300,7 +304,9 @@ class NsqHttp:
             end = nsq_stats.producers_text(producers or [], now_ns)
             return await _large(call.request, ["".join(begin).encode(), *of_topics, "".join(end).encode()], TEXT)
         before = {"version": NSQD_VERSION, "health": health, "start_time": started_ns // SECOND_NS}
-        behind = ({} if memory is None else {"memory": memory}) | {"producers": producers}
+        behind: dict[str, object] = ({} if memory is None else {"memory": memory}) | {"producers": producers}
+        if silent:
+            behind["mq_shards_silent"] = silent
         # nsqd shows null, unlike [], if there is no such topic.
         of_topics = [b",".join(map(orjson.dumps, piece)) async for piece in listed] if exists else []
         shown = [b"[", *_separated([piece for piece in of_topics if piece]), b"]"] if exists else [b"null"]

@@ -70,7 +70,7 @@ class Statsd:
 
     async def report(self) -> list[bytes]:
         """The packets of an interval, which are made as the lines of all topics are, a few at a time."""
-        topics = await visible_topics(self._broker)
+        topics, silent = await visible_topics(self._broker)
         if self._options.exclude_ephemeral:
             topics = [topic async for piece in in_pieces(topics) for topic in piece if not is_ephemeral(topic.name)]
         counters: Counters = {}
@@ -82,7 +82,7 @@ class Statsd:
         for packet in packets((self._options.prefix + line for line in lines), self._options.packet_bytes):
             sent.append(packet)
             await turns.pause()
-        self._last = counters
+        self._last = self._last | counters if silent else counters  # topics that are missing will be back
         return sent
 
 

@@ -14,7 +14,7 @@ def is_visible(topic: Topic) -> bool:
     return bool(exists) and is_valid_name(topic.name)
 
 
-async def visible_topics(broker: Broker, topic: str = "", consumers: bool = False) -> list[Topic]:
-    """The topics that NSQ's clients may see, or only `topic`, sorted by name. Raises WorkersError."""
-    topics = await broker.topics(topic, consumers)
-    return [found async for piece in in_pieces(topics) for found in piece if is_visible(found)]
+async def visible_topics(broker: Broker, consumers: bool = False) -> tuple[list[Topic], list[str]]:
+    """The topics that NSQ's clients may see, sorted by name; and workers, by title, whose topics are missing."""
+    topics, silent = await broker.topics(consumers)
+    return [found async for piece in in_pieces(topics) for found in piece if is_visible(found)], silent

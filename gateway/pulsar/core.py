@@ -364,7 +364,7 @@ class Core:
         pauses = iter(PAUSES_S if repeats else ())
         while True:
             try:
-                answer = await self._workers.ask(worker, request)
+                answer = await self._workers.ask(worker, request, looks=request.kind == lib.MSG_CATALOG)
             except WorkersError as error:
                 raise unavailable(str(error)) from None
             if answer.status != engine_module.FAILED:

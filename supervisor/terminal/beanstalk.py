@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from mq_shards.supervisor.terminal.client import At, Client, ClientError, Message, as_word
+from mq_shards.supervisor.terminal.client import At, Client, ClientError, LostError, Message, as_word
 from mq_shards.supervisor.terminal.wire import Wire
 
 PRIORITY: Final = 1024
 TTR_S: Final = 60
+LIST_S: Final = 5.0
 AT_ONCE: Final = 64  # puts without an answer yet
 
 
@@ -92,7 +93,12 @@ class Beanstalk(Client):
         return dict(line.split(": ", 1) for line in lines if ": " in line)
 
     def topics(self) -> list[dict[str, Any]]:
-        size = self._ask("list-tubes", "OK")[1]
+        self._ask("list-tube-used", "USING")  # a broker of ours answers it whatever becomes of its workers
+        self._wire.limit(LIST_S)
+        try:
+            size = self._ask("list-tubes", "OK")[1]
+        except LostError as error:
+            raise LostError(f"{error}; every worker is asked, and one may hang: mq-shards top shows which") from None
         names = [line[2:] for line in self._body(size).decode("latin-1").splitlines() if line.startswith("- ")]
         found = []
         for name in sorted(names):

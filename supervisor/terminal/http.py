@@ -256,6 +256,7 @@ class NsqHttp(Http):
 
     def topics(self) -> list[dict[str, Any]]:
         found = self.get("/stats", format="json", include_mem="false")
+        self.silent = found.get("mq_shards_silent", ())
         rows = []
         for topic in sorted(found["topics"] or (), key=lambda one: str(one["topic_name"])):
             channels = topic["channels"]

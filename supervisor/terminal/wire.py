@@ -60,9 +60,10 @@ class Wire:
 
     def wait_for_ever(self) -> None:
         """Turns off the time limit of answers, for messages that may come much later."""
-        self._limit(None)
+        self.limit(None)
 
-    def _limit(self, seconds: float | None) -> None:
+    def limit(self, seconds: float | None) -> None:
+        """How long to wait for answers from now on; None: for ever."""
         self._limit_s = seconds
         self._socket.settimeout(seconds)
 
@@ -106,7 +107,7 @@ class Wire:
         if not self._heard:
             self._heard = True
             if self._limit_s is not None:
-                self._limit(ANSWER_S)
+                self.limit(ANSWER_S)
         self._buffer += data
 
     def _doubt(self) -> str:

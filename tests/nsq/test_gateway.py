@@ -10,7 +10,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import pytest
@@ -40,6 +40,11 @@ class Elsewhere:
         self.published: list[bytes] = []
         self.error: Exception | None = None
         self.listed: list[Topic] = []
+        self.silent: list[str] = []
+        self.hanging: list[str] = []
+
+    def health_beside(self, silent: Sequence[str]) -> str:
+        return f"NOK - {', '.join(silent)}" if silent else self.health
 
     async def publish(self, topic: str, body: bytes, delay_ns: int = 0) -> None:
         if self.error is not None:
@@ -53,7 +58,10 @@ class Elsewhere:
         if self.error is not None:
             raise self.error
 
-    async def topics(self, topic: str = "", consumers: bool = False) -> list[Topic]:
+    async def topics(self, consumers: bool = False) -> tuple[list[Topic], list[str]]:
+        return self.listed, self.silent
+
+    async def topic(self, name: str, consumers: bool = False) -> list[Topic]:
         if self.error is not None:
             raise self.error
         return self.listed
@@ -297,7 +305,16 @@ class TestTrouble:
             reply = call(server.port, "POST", target)
             assert (reply.status, reply.body) == (500, b'{"message":"INTERNAL_ERROR"}')
         if isinstance(trouble, WorkersError):
-            assert call(server.port, "GET", "/stats").body == b'{"message":"BUSY"}'
+            assert call(server.port, "GET", "/stats?topic=t").body == b'{"message":"BUSY"}'
+
+    @pytest.mark.parametrize("form", ["json", "text"])
+    def test_stats_say_whose_topics_are_missing(self, serve: Callable[..., Serving], form: str) -> None:
+        server = serve()
+        server.broker.listed, server.broker.silent = [Topic("there", DURABLE, 0, 0, 0, 0)], ["mq-worker-1"]
+        reply = call(server.port, "GET", f"/stats?format={form}")
+        assert reply.status == 200 and b"NOK - mq-worker-1" in reply.body and b"there" in reply.body
+        if form == "json":
+            assert json.loads(reply.body)["mq_shards_silent"] == ["mq-worker-1"]
 
     def test_a_defect_costs_one_answer(self, serve: Callable[..., Serving], caplog: pytest.LogCaptureFixture) -> None:
         server = serve()

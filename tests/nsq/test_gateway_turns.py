@@ -30,8 +30,8 @@ class FakeBroker:
     def __init__(self, topics: list[Topic]) -> None:
         self._topics = topics
 
-    async def topics(self, topic: str, consumers: bool) -> list[Topic]:
-        return self._topics
+    async def topics(self, consumers: bool) -> tuple[list[Topic], list[str]]:
+        return self._topics, []
 
 
 async def turns_of(work: Awaitable[object]) -> int:

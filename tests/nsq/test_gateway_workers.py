@@ -102,6 +102,26 @@ class TestWorkers:
 
         with_workers(play)
 
+    def test_who_only_looks_does_not_wait_for_a_worker_that_hangs(self) -> None:
+        async def play(engine: FakeEngine, workers: Workers) -> None:
+            looks, changes = (asyncio.create_task(workers.ask(0, WorkerRequest(1), looks=looks)) for looks in (True, False))
+            await settle()
+            workers.hang([0])
+            with pytest.raises(WorkersError, match="worker 0 does not answer"):
+                await looks
+            with pytest.raises(WorkersError, match="worker 0 does not answer"):
+                await workers.ask(0, WorkerRequest(1), looks=True)
+            assert len(engine.asked) == 2, "it has no more to do when it goes on"
+            workers.hang([])
+            again = asyncio.create_task(workers.ask(0, WorkerRequest(1), looks=True))
+            await settle()
+            for conn, slot, _ in engine.asked:
+                engine.answer(conn, slot)
+            workers.turn()
+            assert (await changes).status == (await again).status == engine_module.OK
+
+        with_workers(play)
+
     def test_bytes_have_one_too(self) -> None:
         async def play(engine: FakeEngine, workers: Workers) -> None:
             first = asyncio.create_task(workers.ask(0, WorkerRequest(1, body=b"x" * 150)))  # alone it may be larger

@@ -318,6 +318,11 @@ def test_it_answers_for_the_others_while_a_worker_hangs_or_is_gone(broker: Broke
         assert figure(text, "process_hangs_total", process="mq-worker-0") == 0
         said = {"process": "mq-worker-1"}
         wait_until(lambda: found(scraped(broker), "process_hangs_total", said) == [1.0], "the supervisor has said it")
+        begun = time.monotonic()
+        stats = api.call(broker.nsq_http_port, "GET", "/stats?format=json").json
+        assert time.monotonic() - begun < 5, "it does not wait for who is known to hang"
+        assert stats["mq_shards_silent"] == ["mq-worker-1"] and stats["health"] == "NOK - mq-worker-1 does not answer"
+        assert {topic["topic_name"] for topic in stats["topics"]} & set(topics), "the other worker's are shown"
     finally:
         os.kill(worker, signal.SIGKILL)
     wait_until(lambda: figure(scraped(broker), "worker_up", worker="1") == 1, "it is back")
