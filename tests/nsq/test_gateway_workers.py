@@ -104,7 +104,8 @@ class TestWorkers:
 
     def test_who_only_looks_does_not_wait_for_a_worker_that_hangs(self) -> None:
         async def play(engine: FakeEngine, workers: Workers) -> None:
-            looks, changes = (asyncio.create_task(workers.ask(0, WorkerRequest(1), looks=looks)) for looks in (True, False))
+            looks = asyncio.create_task(workers.ask(0, WorkerRequest(1), looks=True))
+            changes = asyncio.create_task(workers.ask(0, WorkerRequest(1)))
             await settle()
             workers.hang([0])
             with pytest.raises(WorkersError, match="worker 0 does not answer"):
