@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mq_shards.pipeline.fields import Fields
+from mq_shards.pipeline.fields import FORMATS, Fields
 from mq_shards.pipeline.standing_back import NICENESS
 from mq_shards.pipeline.table_formats import FORMATS as TABLE_FORMATS
 from mq_shards.pipeline.table_formats import PARQUET
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 COMPACT_MIB: Final = 16
 EVERY_S: Final = 10.0
 MOST_AGE: Final = 100_000  # of --drop-older, in days or hours
+MOST: Final = 1e9  # seconds, or messages a second
+MOST_MESSAGES: Final = (1 << 63) - 1
 _AGO: Final = re.compile(r"(\d+)\s*([smhd])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -60,7 +62,7 @@ def of_archive(command: argparse.ArgumentParser) -> None:
     command.add_argument("--every", metavar="SECONDS", type=above_zero, help=every)
     command.add_argument("--max-messages", metavar="N", type=count, help="in a micro-batch at most")
     holds = "under which the broker keeps what is not archived (default: made from DIR)"
-    command.add_argument("--subscription", metavar="NAME", type=given, help=holds)
+    command.add_argument("--subscription", metavar="NAME", type=reader, help=holds)
     small = f"files of less than so many MiB become larger ones (default: {COMPACT_MIB}; 0: none)"
     command.add_argument("--compact-below", metavar="MIB", type=mebibytes, default=COMPACT_MIB, help=small)
     command.add_argument("--allow-data-loss", action="store_true", help="go on where messages are gone or corrupt")
@@ -71,8 +73,9 @@ def of_replay(command: argparse.ArgumentParser) -> None:
     topics = command.add_mutually_exclusive_group()
     topics.add_argument("--topics", metavar="T,...", type=topic_names, help="only these topics")
     topics.add_argument("--topic-pattern", metavar="REGEX", type=pattern, help="only topics whose whole name matches")
-    command.add_argument("--since", metavar="TIME", help="only what was published at or after it (ISO 8601, UTC)")
-    command.add_argument("--until", metavar="TIME", help="only what was published before it")
+    since = "only what was published at or after it (ISO 8601, UTC)"
+    command.add_argument("--since", metavar="TIME", type=moment, help=since)
+    command.add_argument("--until", metavar="TIME", type=moment, help="only what was published before it")
     target = command.add_mutually_exclusive_group()
     one = "all into this topic (default: those they came from)"
     target.add_argument("--to-topic", metavar="TOPIC", type=given, help=one)
@@ -91,7 +94,7 @@ def of_init(command: argparse.ArgumentParser) -> None:
     topics.add_argument("--topic-pattern", metavar="REGEX", type=pattern, help=all_that)
     command.add_argument("--dir", required=True, metavar="DIR", type=directory, help="where the project is")
     kinds = "what topics whose whole name matches hold: json, text, binary, or auto (default); others are bad messages"
-    command.add_argument("--format", metavar="REGEX=FORMAT", action="append", default=[], help=kinds)
+    command.add_argument("--format", metavar="REGEX=FORMAT", type=topic_format, action="append", default=[], help=kinds)
     command.add_argument("--max-messages", metavar="N", type=count, help="in a micro-batch at most (default: 1000000)")
     of = "of a new project's tables (default: parquet); the others want a package of theirs, built for this Spark"
     command.add_argument("--table-format", choices=[PARQUET, *TABLE_FORMATS], help=of)
@@ -99,7 +102,7 @@ def of_init(command: argparse.ArgumentParser) -> None:
     command.add_argument("--bronze-retention", metavar="TIME", type=duration, help=keep)
     command.add_argument("--allow-data-loss", action="store_true", help="go on where messages are gone or corrupt")
     more = "a setting of Spark, or of the project (spark.mqshards...)"
-    command.add_argument("--conf", metavar="KEY=VALUE", action="append", default=[], help=more)
+    command.add_argument("--conf", metavar="KEY=VALUE", type=setting, action="append", default=[], help=more)
 
 
 def of_run(command: argparse.ArgumentParser) -> None:
@@ -143,9 +146,9 @@ def of_explain(command: argparse.ArgumentParser) -> None:
     topics = command.add_mutually_exclusive_group(required=True)
     topics.add_argument("--topics", metavar="T,...", type=topic_names, help="these topics")
     topics.add_argument("--topic-pattern", metavar="REGEX", type=pattern, help="topics whose whole name matches")
-    command.add_argument("--where", metavar="SQL", help="the query's filter, as in SELECT ... WHERE")
+    command.add_argument("--where", metavar="SQL", type=given, help="the query's filter, as in SELECT ... WHERE")
     more = "an option of the source, as the query has it; may be repeated"
-    command.add_argument("--option", metavar="NAME=VALUE", action="append", default=[], help=more)
+    command.add_argument("--option", metavar="NAME=VALUE", type=option, action="append", default=[], help=more)
     command.add_argument("--json", action="store_true", help="only what is read, one line")
 
 
@@ -204,12 +207,16 @@ def above_zero(text: str) -> float:
     found = float(text)
     if not 0 < found < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is not above 0")
+    if found > MOST:
+        raise argparse.ArgumentTypeError(f"{text!r} is more than {MOST:g}")
     return found
 
 
 def count(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is no positive number")
+    if int(text) > MOST_MESSAGES:
+        raise argparse.ArgumentTypeError(f"{text!r} is more than {MOST_MESSAGES}")
     return int(text)
 
 
@@ -254,6 +261,37 @@ def tables(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
+def reader(text: str) -> str:
+    from mq_shards.shards.readers import ReadersError, check_name
+
+    try:
+        check_name(text)
+    except ReadersError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+    return text
+
+
+def setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.startswith("spark."):
+        raise argparse.ArgumentTypeError(f"{text}: spark.KEY=VALUE is wanted")
+    return key, value
+
+
+def option(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise argparse.ArgumentTypeError(f"{text}: NAME=VALUE is wanted")
+    return name, value
+
+
+def topic_format(text: str) -> tuple[str, str]:
+    topics, equals, name = text.rpartition("=")
+    if not equals or name not in FORMATS:
+        raise argparse.ArgumentTypeError(f"{text}: REGEX=FORMAT is wanted, with one of {', '.join(FORMATS)}")
+    return pattern(topics), name
+
+
 def duration(text: str) -> str:
     from mq_shards.pipeline.options import duration_s
 
@@ -278,6 +316,15 @@ def address(text: str) -> Address:
     from mq_shards.pipeline.client import Address
 
     return Address.parse(text)
+
+
+def moment(text: str) -> str:
+    """Returns the text: the name of a replay's plan is made of it."""
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time such as 2026-01-31T12:00:00") from None
+    return text
 
 
 def time(text: str) -> datetime:

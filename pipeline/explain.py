@@ -17,7 +17,7 @@ import orjson
 from mq_shards.pipeline import PUSHDOWN
 from mq_shards.pipeline.batch import BatchReader, PlainBatchReader
 from mq_shards.pipeline.client import check_brokers
-from mq_shards.pipeline.options import OptionError, ReadOptions
+from mq_shards.pipeline.options import ReadOptions
 from mq_shards.pipeline.session import open_session
 from mq_shards.pipeline.source import MqShards
 from mq_shards.pipeline.tables import text_table
@@ -72,7 +72,7 @@ class Explained(MqShards):
 
 
 def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:
-    source = {**connection, **dict(_option(text) for text in options.option)}
+    source = {**connection, **dict(options.option)}
     source |= {"topics": options.topics} if options.topics else {"topicPattern": options.topic_pattern}
     check_brokers(ReadOptions.parse(source, streaming=False).brokers)
     spark = open_session(master, "mq-pipeline explain", nice=options.nice)
@@ -102,13 +102,6 @@ def ranges(spark: SparkSession, source: Mapping[str, str], where: str | None = N
 def _query(spark: SparkSession, name: str, source: Mapping[str, str], where: str | None) -> DataFrame:
     frame = spark.read.format(name).options(**source).load()
     return frame if where is None else frame.where(where)
-
-
-def _option(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise OptionError(f"--option {text}: NAME=VALUE is wanted")
-    return name, value
 
 
 def _text(planned: Sequence[Planned]) -> str:

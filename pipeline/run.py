@@ -22,7 +22,6 @@ from mq_shards.pipeline.client import BrokerError, check_brokers
 from mq_shards.pipeline.declarative.early import IS_EARLY, make_raw_messages
 from mq_shards.pipeline.declarative.settings import PREFIX
 from mq_shards.pipeline.failure import without_plan_and_stack
-from mq_shards.pipeline.fields import FORMATS
 from mq_shards.pipeline.lag import unread
 from mq_shards.pipeline.options import TLS, ReadOptions
 from mq_shards.pipeline.project import OF_RAW, STREAMING, VIEWS, Project, ProjectError, Refresh, bare_name, emptied_with
@@ -218,7 +217,7 @@ def project_of(options: argparse.Namespace, connection: Mapping[str, str]) -> Pr
         settings[PREFIX + "topics"] = options.topics or ""
         settings[PREFIX + "topicPattern"] = options.topic_pattern or ""
     if is_new or options.format:
-        settings[PREFIX + "formats"] = orjson.dumps(dict(_format(text) for text in options.format)).decode()
+        settings[PREFIX + "formats"] = orjson.dumps(dict(options.format)).decode()
     if is_new or options.allow_data_loss:
         settings[PREFIX + "failOnDataLoss"] = str(not options.allow_data_loss).lower()
     if is_new:
@@ -227,11 +226,7 @@ def project_of(options: argparse.Namespace, connection: Mapping[str, str]) -> Pr
         settings[PREFIX + "bronze.retention"] = options.bronze_retention
     if options.max_messages:
         settings[PREFIX + "maxOffsetsPerTrigger"] = str(options.max_messages)
-    for text in options.conf:
-        key, equals, value = text.partition("=")
-        if not equals or not key.startswith("spark."):
-            raise ProjectError(f"--conf {text}: spark.KEY=VALUE is wanted")
-        settings[key] = value
+    settings |= dict(options.conf)
     if options.table_format is None:
         return Project(directory, settings)
     if not is_new:
@@ -240,17 +235,6 @@ def project_of(options: argparse.Namespace, connection: Mapping[str, str]) -> Pr
         return Project(directory, settings_of(options.table_format, settings, pyspark.__version__) | settings)
     except TableFormatError as error:
         raise ProjectError(str(error)) from None
-
-
-def _format(text: str) -> tuple[str, str]:
-    pattern, equals, name = text.rpartition("=")
-    if not equals or name not in FORMATS:
-        raise ProjectError(f"--format {text}: REGEX=FORMAT is wanted, with one of {', '.join(FORMATS)}")
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ProjectError(f"--format {text}: {error}") from None
-    return pattern, name
 
 
 def _round(application: Application, project: Project, options: argparse.Namespace, began: float) -> None:

@@ -154,7 +154,6 @@ def test_brokers_that_are_no_addresses_are_a_wrong_call(brokers: str, capsys: py
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        (["archive", "--to", "{}/archive", "--topics", "t", "--subscription", "a b"], "a reader's name has "),
         (["explain", "--topics", "t", "--option", "startingOffset=3"], "startingOffset"),
         (["replay", "--from", "{}/nothing"], "--from: there is no archive in "),
     ],
@@ -175,8 +174,17 @@ def test_what_is_wrong_in_itself_is_said_before_spark_begins(
         ("archive --to a --topics [t", "--topics: '[t' is no list of names"),
         ("archive --to a --topics t --max-messages 0", "--max-messages: '0' is no positive number"),
         ("archive --to a --topics t --every nan", "--every: 'nan' is not above 0"),
+        ("archive --to a --topics t --every 1e300", "--every: '1e300' is more than 1e+09"),
+        ("archive --to a --topics t --max-messages 9223372036854775808", "--max-messages: '9223372036854775808' is"),
+        ("archive --to a --topics t --subscription a/b", "--subscription: 'a/b': a reader's name has "),
         ("archive --to a --topics t --compact-below -1", "--compact-below: invalid mebibytes value: '-1'"),
         ("replay --from a --rate 0", "--rate: '0' is not above 0"),
+        ("replay --from a --since 12h", "--since: '12h' is no time such as 2026-01-31T12:00:00"),
+        ("replay --from a --until 9999999-01-01", "--until: '9999999-01-01' is no time such as "),
+        ("run --dir a --topics t --format x=csv", "--format: x=csv: REGEX=FORMAT is wanted, with one of auto, "),
+        ("run --dir a --topics t --format (=json", "--format: '(' is no regular expression: "),
+        ("run --dir a --topics t --conf x=1", "--conf: x=1: spark.KEY=VALUE is wanted"),
+        ("explain --topics t --option x", "--option: x: NAME=VALUE is wanted"),
         ("report --to a --top 0", "--top: '0' is no positive number"),
         ("report --to a --since 99999999999999d", "--since: invalid time value: '99999999999999d'"),
         # As a script's unset variables leave it.
@@ -185,6 +193,7 @@ def test_what_is_wrong_in_itself_is_said_before_spark_begins(
         ("replay --from a --topic-pattern=", "--topic-pattern: it is empty"),
         ("replay --from a --prefix=", "--prefix: it is empty"),
         ("replay --from a --to-topic=", "--to-topic: it is empty"),
+        ("explain --topics t --where=", "--where: it is empty"),
         ("run --dir= --topics t", "--dir: it is empty"),
         ("offsets --checkpoint a --topics= --move-to latest", "--topics: it is empty"),
     ],
