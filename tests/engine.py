@@ -15,7 +15,7 @@ import socket
 from typing import Any, Final
 
 from mq_shards.acceptor import engine as acceptor_engine
-from mq_shards.acceptor.engine import LOCAL, Answer, Upcall, protocol_number
+from mq_shards.acceptor.engine import LOCAL, Answer, Upcall, WorkerRequest, protocol_number
 from mq_shards.acceptor.engine import Engine as AcceptorEngine
 from mq_shards.acceptor.protocol import Broker
 from mq_shards.acceptor.protocols.beanstalk.serving import BeanstalkServing
@@ -325,7 +325,7 @@ class Engine:
             raise AssertionError(upcall)
 
     def _request(self, worker: int, kind: int, *, id: int = 0, pri: int = 0, body: bytes = b"") -> int:
-        slot = self._acceptor.request(worker, self._local, kind, id=id, pri=pri, body=body)
+        slot = self._acceptor.request(worker, self._local, WorkerRequest(kind, id=id, pri=pri, body=body))
         assert slot >= 0
         return slot
 

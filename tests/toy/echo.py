@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from mq_shards.acceptor import engine
-from mq_shards.acceptor.engine import Answer
+from mq_shards.acceptor.engine import Answer, WorkerRequest
 from mq_shards.acceptor.option_kinds import Kind, Text
 from mq_shards.acceptor.protocol import Protocol
 from mq_shards.csrc._core import ffi, lib
@@ -26,7 +26,8 @@ class Echo(Protocol):
         terms = ffi.new("struct subscribe *", {"timeout_ns": TIMEOUT_NS, "name_bytes": len(channel)})
         body = bytes(ffi.buffer(terms)) + channel
         worker = self._engine.worker_of_topic(topic)
-        if topic == 0 or self._engine.request(worker, conn, lib.MSG_SUBSCRIBE, topic=topic, body=body) < 0:
+        asked = WorkerRequest(lib.MSG_SUBSCRIBE, topic=topic, body=body)
+        if topic == 0 or self._engine.request(worker, conn, asked) < 0:
             self._engine.close_connection(conn)
 
     def answer(self, conn: int, answer: Answer) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mq_shards.acceptor import engine
-from mq_shards.acceptor.engine import Engine, Upcall, protocol_number
+from mq_shards.acceptor.engine import Engine, Upcall, WorkerRequest, protocol_number
 from mq_shards.csrc._core import ffi, lib
 
 from tests.acceptor.bench import OK, OPEN, SECOND, SHARDS, FakeWorker, Request
@@ -164,7 +164,8 @@ class Bench:
         assert self.commands() == [(client.number, b"SUB %s c" % topic)]
         number = self.acceptor.bind(topic)
         worker = self.acceptor.worker_of_topic(number)
-        assert self.acceptor.request(worker, client.number, SUBSCRIBE, topic=number, body=b"subscription") >= 0
+        asked = WorkerRequest(SUBSCRIBE, topic=number, body=b"subscription")
+        assert self.acceptor.request(worker, client.number, asked) >= 0
         self.turn()
         requests = [request for request in self.take(worker) if request.kind != OPEN]
         assert [(r.kind, r.topic, r.body) for r in requests] == [(SUBSCRIBE, number, b"subscription")]

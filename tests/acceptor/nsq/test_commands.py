@@ -8,6 +8,7 @@ import threading
 
 import pytest
 from mq_shards.acceptor import engine
+from mq_shards.acceptor.engine import WorkerRequest
 
 from tests.acceptor.bench import FAILED, GONE, PUBLISH, SECOND, SHARDS
 from tests.acceptor.nsq.bench import CATALOG, ERROR, ID, NSQ, RESPONSE, SUBSCRIBE, Bench, fails, pub, sized
@@ -171,11 +172,9 @@ def test_the_clients_address_is_as_nsqd_writes_it(bench: Bench) -> None:
 def test_a_local_connection_asks_as_much_as_it_likes_and_is_answered_in_any_order(duo: Bench) -> None:
     conn = duo.acceptor.local()
     assert duo.acceptor.busy() == 0
-    slots = [
-        duo.acceptor.request(i % 2, conn, PUBLISH, topic=0, id=i, pri=2, delay_ns=3, ttr_ns=4, flags=2, body=b"%d" % i)
-        for i in range(256)
-    ]
-    assert len(set(slots)) == 256 and duo.acceptor.request(0, conn, PUBLISH) == -1
+    like = WorkerRequest(PUBLISH, topic=0, pri=2, delay_ns=3, ttr_ns=4, flags=2)
+    slots = [duo.acceptor.request(i % 2, conn, like._replace(id=i, body=b"%d" % i)) for i in range(256)]
+    assert len(set(slots)) == 256 and duo.acceptor.request(0, conn, WorkerRequest(PUBLISH)) == -1
     assert duo.acceptor.busy() == 1
     duo.turn()
     requests = duo.take(0)
@@ -190,7 +189,7 @@ def test_a_local_connection_asks_as_much_as_it_likes_and_is_answered_in_any_orde
     duo.acceptor.peer_gone(1)
     failed = {u.answer.slot for u in duo.acceptor.upcalls() if u.answer and u.answer.status == FAILED}
     assert failed == {slots[i] for i in range(1, 256, 2)}
-    later = duo.acceptor.request(1, conn, CATALOG, body=b"t")
+    later = duo.acceptor.request(1, conn, WorkerRequest(CATALOG, body=b"t"))
     duo.worker[1].attach()
     duo.turn()
     request = duo.one(1)
@@ -200,10 +199,10 @@ def test_a_local_connection_asks_as_much_as_it_likes_and_is_answered_in_any_orde
     duo.acceptor.reply(conn, b"nobody reads this")
     duo.acceptor.resume(conn)
     duo.turn()
-    assert duo.acceptor.request(0, conn, SUBSCRIBE) == -1
+    assert duo.acceptor.request(0, conn, WorkerRequest(SUBSCRIBE)) == -1
     duo.acceptor.close_connection(conn)
     duo.turn()
-    assert duo.acceptor.request(0, conn, PUBLISH) == -1 and duo.take_upcalls() == []
+    assert duo.acceptor.request(0, conn, WorkerRequest(PUBLISH)) == -1 and duo.take_upcalls() == []
     assert GONE in [r.kind for r in duo.take(0)]
 
 
@@ -229,7 +228,7 @@ def test_an_event_loop_of_another_kind_is_told_when_a_turn_is_due(bench: Bench) 
         acceptor.poll()
     assert acceptor.poll() == 0 and not waiting.poll(0), "there is nothing to do"
     for _ in range(50):
-        slot = acceptor.request(0, conn, CATALOG)
+        slot = acceptor.request(0, conn, WorkerRequest(CATALOG))
         until_due()
         timer = threading.Timer(0.001, bench.worker[0].answer, [bench.one()])
         timer.start()

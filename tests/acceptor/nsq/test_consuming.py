@@ -7,6 +7,7 @@ import random
 import struct
 
 import pytest
+from mq_shards.acceptor.engine import WorkerRequest
 from mq_shards.csrc._core import lib
 
 from tests.acceptor.bench import FAILED, GONE, NO_SPACE, NONE, NOT_FOUND, OPEN, PUBLISH, SECOND
@@ -168,7 +169,7 @@ def test_a_subscription_that_was_refused_is_none(bench: Bench, status: int) -> N
     client = bench.client()
     client.send(b"SUB t c\n")
     topic = bench.acceptor.bind(b"t")
-    bench.acceptor.request(0, client.number, SUBSCRIBE, topic=topic, body=b"s")
+    bench.acceptor.request(0, client.number, WorkerRequest(SUBSCRIBE, topic=topic, body=b"s"))
     bench.turn()
     bench.answer(0, bench.one(), status)
     bench.take_upcalls()

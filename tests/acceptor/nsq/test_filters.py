@@ -7,6 +7,7 @@ import random
 import socket
 
 from mq_shards.acceptor import engine
+from mq_shards.acceptor.engine import WorkerRequest
 
 from tests.acceptor.bench import OPEN
 from tests.acceptor.nsq.bench import DELIVER, SUBSCRIBE, Bench, Client, pub, sized
@@ -166,7 +167,7 @@ def test_what_a_filtered_client_does_not_read_waits_before_python(bench: Bench) 
     served.talk(b"SUB t c\n")
     bench.take_upcalls()
     topic = bench.acceptor.bind(b"t")
-    bench.acceptor.request(0, client.number, SUBSCRIBE, topic=topic, body=b"")
+    bench.acceptor.request(0, client.number, WorkerRequest(SUBSCRIBE, topic=topic, body=b""))
     bench.turn()
     bench.answer(0, bench.one())
     bench.acceptor.resume(client.number)
