@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from mq_shards.acceptor.option_kinds import OptionsError
 from mq_shards.supervisor import journal
@@ -84,9 +84,12 @@ def _read_anew(given: list[str], others: list[str]) -> Options:
 
 
 def _checked(options: Options, notes: Sequence[str]) -> int:
-    """Prints what a start with these options would do; opens and binds nothing."""
+    """Prints what a start with these options would do; opens and binds nothing. Returns its exit status."""
+    from mq_shards.supervisor.checking import obstacles
+
     options.check_doors(options.listen)
-    for line in [*notes, *options.warnings, *_lacking(options)]:
+    found = list(obstacles(options))
+    for line in [*notes, *options.warnings]:
         print(f"warning: {line}")
     for listen in options.listen:
         print(f"listens on {listen}")
@@ -97,22 +100,10 @@ def _checked(options: Options, notes: Sequence[str]) -> int:
     print(f"keeps messages in {kept}")
     if options.log_file.path:
         print(f"writes its journal to {options.log_file.path}")
-    print("the configuration is good")
-    return 0
-
-
-def _lacking(options: Options) -> Iterator[str]:
-    """What a start on this machine would end with. It may be checked on another machine, so it is no error."""
-    if options.user:
-        from mq_shards.supervisor.privileges import identity
-
-        try:
-            identity(options.user)
-        except ValueError as error:
-            yield str(error)
-    kept = options.data_dir
-    if kept is not None and not kept.is_dir() and os.path.lexists(kept):
-        yield f"the data directory {kept} is no directory"
+    for line in found:
+        _complain(line, FAILED)
+    print("the configuration is good" + (", but not for this machine" if found else ""), flush=True)
+    return FAILED if found else 0
 
 
 def _complain(message: str, status: int) -> int:

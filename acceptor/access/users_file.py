@@ -89,18 +89,18 @@ def read_file(path: str) -> Users:
     for key in content:
         if key not in (USERS, GROUPS):
             raise OptionsError(f'{_place(path, text, key, "")}: "{key}" is neither [{USERS}.NAME] nor [{GROUPS}.NAME]')
-    users = read_tables(path, text, content)
-    if not users.by_name:  # a file that is being written is empty at first
-        raise OptionsError(f"users: {path} has no [{USERS}.NAME]")
-    return users
+    return read_tables(path, text, content)
 
 
 def read_tables(path: str, text: str, content: Mapping[str, Any]) -> Users:
     """Makes the users of a file's whole content, which may have other tables too. Raises OptionsError."""
     try:
-        return Users(_users(content))
+        users = Users(_users(content))
     except _WrongError as error:
         raise OptionsError(f"{_place(path, text, error.table, error.key)}: {error}") from None
+    if not users.by_name:  # nobody could do anything; and a file that is being written is empty at first
+        raise OptionsError(f"users: {path} has no [{USERS}.NAME]")
+    return users
 
 
 def _users(content: Mapping[str, Any]) -> list[User]:

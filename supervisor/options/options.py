@@ -178,10 +178,14 @@ def _build(top: Mapping[str, Given], sections: Mapping[tuple[str, str], Given]) 
     users, insecure = _users(top), _insecure(top)
     warnings += services.without_effect([address.spoken for address in listen], settings)
     check_doors(Doors(listen, settings, users, insecure, {name: one.content for name, one in own.items()}))
+    workers, acceptors = count("workers", MAX_WORKERS), count("acceptors", MAX_ACCEPTORS) or DEFAULT_ACCEPTORS
+    shards = _shards(count("shards", MAX_SHARDS), settings)
+    if workers is not None and shards is not None:
+        worker_count(workers, acceptors, shards, 1)
     return Options(
-        workers=count("workers", MAX_WORKERS),
-        acceptors=count("acceptors", MAX_ACCEPTORS) or DEFAULT_ACCEPTORS,
-        shards=_shards(count("shards", MAX_SHARDS), settings),
+        workers=workers,
+        acceptors=acceptors,
+        shards=shards,
         data_dir=None if memory else path(*top.get("data-dir", ("", DEFAULT_DATA_DIR))),
         sync=choice(*top.get("sync", ("", DEFAULT_SYNC)), SYNC_MODES),
         damage=choice(*top.get("damage", ("", DEFAULT_DAMAGE)), DAMAGE_MODES),

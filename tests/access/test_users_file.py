@@ -111,6 +111,10 @@ def test_what_is_no_toml_is_said_with_its_line(tmp_path: Path) -> None:
 def test_a_file_without_users_is_no_file_of_users(tmp_path: Path, text: str) -> None:
     with pytest.raises(OptionsError, match=r"users\.toml has no \[users\.NAME\]"):
         read(tmp_path, text)
+    if text:  # the options may stand without users
+        (tmp_path / "mq.toml").write_text(text)
+        with pytest.raises(OptionsError, match=r"mq\.toml has no \[users\.NAME\]"):
+            parse(["--memory", "--config", str(tmp_path / "mq.toml")])
 
 
 def test_users_may_stand_in_the_options_or_be_named_there(tmp_path: Path) -> None:

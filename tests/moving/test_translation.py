@@ -399,10 +399,11 @@ def test_a_configuration_is_checked_without_starting(capsys: pytest.CaptureFixtu
     assert main(["check-config", "as", "beanstalkd", "-b", str(tmp_path), "-s", "1"]) == 0
     assert "warning: -s has no effect" in capsys.readouterr().out
     (tmp_path / "file").touch()
-    assert main(["check-config", "--data-dir", str(tmp_path / "file"), "--user", "nobody-of-that-name"]) == 0
-    said = capsys.readouterr().out
-    assert 'warning: --user: there is no "nobody-of-that-name"\n' in said
-    assert f"warning: the data directory {tmp_path / 'file'} is no directory\n" in said
+    assert main(["check-config", "--data-dir", str(tmp_path / "file"), "--user", "nobody-of-that-name"]) == 1
+    said = capsys.readouterr()
+    assert 'mq-shards: --user: there is no "nobody-of-that-name"\n' in said.err
+    assert f"the data directory {tmp_path / 'file'} cannot be made: {tmp_path / 'file'} is no directory\n" in said.err
+    assert said.out.endswith("the configuration is good, but not for this machine\n")
     assert main(["check-config", "--set", "nsq.nonsense=1"]) == 2
     assert "nonsense" in capsys.readouterr().err
 
