@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
+import select
 import sys
 from collections.abc import Mapping
 from importlib import import_module
@@ -25,6 +27,8 @@ NOT_STARTED: Final = ("Python worker failed to connect back", "while waiting for
 DEFAULT_BROKERS: Final = "127.0.0.1:4180"
 # Jobs whose modules are called otherwise.
 MODULES: Final = {name: f"{name}_command" for name in ("offsets", "staged", "writers", "readers")}
+# Jobs that have done what they had to do when they print.
+SHOWING: Final = frozenset({"explain", *MODULES})
 
 
 class Job(Protocol):
@@ -69,7 +73,10 @@ def _run(options: argparse.Namespace, connection: Mapping[str, str]) -> int:
     empties = getattr(options, "full_refresh_all", False) or getattr(options, "full_refresh", [])
     for left in reversed(range(1 if empties else TRIES)):
         try:
-            return job_of(options.job).run(options, options.master, connection)
+            status = job_of(options.job).run(options, options.master, connection)
+            if sys.stdout is not None:
+                sys.stdout.flush()
+            return status
         except (PySparkException, PipelineError, ProjectError, BrokerError, OptionError, FieldError) as error:
             told = f"{error}\n{error.said}" if isinstance(error, PipelineError) else str(error)
             if left and any(said in told for said in NOT_STARTED):
@@ -80,12 +87,37 @@ def _run(options: argparse.Namespace, connection: Mapping[str, str]) -> int:
             if text := _full(options):
                 print(f"mq-pipeline: {text}", file=sys.stderr)
             return 1
-        except ConnectionError:  # of a JVM that has gone: no words of its own
-            raise
+        except ConnectionError:
+            if not _nobody_reads():  # of a JVM that has gone: no words of its own
+                raise
+            _write_no_more()
+            if options.job in SHOWING:  # `... | head`
+                return 0
+            print("mq-pipeline: nobody reads what this job says any more: it has ended", file=sys.stderr)
+            return 1
         except OSError as error:  # a directory that cannot be written, a full disk
+            _write_no_more()
             print(f"mq-pipeline: {error}", file=sys.stderr)
             return 1
     raise AssertionError("the last one returns")
+
+
+def _nobody_reads() -> bool:
+    """Whether the output is a pipe or socket whose other end is closed."""
+    asked = select.poll()
+    asked.register(1 if sys.stdout is None else sys.stdout.fileno(), 0)
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in asked.poll(0))
+
+
+def _write_no_more() -> None:
+    """Drops what the output does not take: Python would try it again at its end."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
 
 
 def _full(options: argparse.Namespace) -> str:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, cast
 
@@ -54,6 +55,54 @@ def test_a_failure_without_a_signal_stays_one() -> None:
         raise ConnectionRefusedError
     with pytest.raises(ConnectionRefusedError), _stop_on_signal():
         raise ConnectionRefusedError
+
+
+def _output(fd: int, buffering: int) -> TextIOWrapper:
+    return TextIOWrapper(os.fdopen(fd, "wb", buffering), write_through=buffering == 0)
+
+
+def _list(*_: object) -> int:
+    print("a list")
+    return 0
+
+
+BUFFERING = (pytest.param(-1, id="buffered"), pytest.param(0, id="unbuffered"))
+
+
+@pytest.mark.parametrize("buffering", BUFFERING)
+def test_a_list_of_which_nobody_wants_more_is_no_failure(
+    buffering: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(readers_command, "run", _list)
+    reads, writes = os.pipe()
+    os.close(reads)
+    with _output(writes, buffering) as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        assert main(["readers"]) == 0
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("buffering", BUFFERING)
+def test_a_job_that_ends_because_nobody_reads_what_it_says_has_failed(
+    buffering: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    with _output(writes, buffering) as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        assert main(["init", "--dir", str(tmp_path / "p"), "--topics", "t"]) == 1
+    assert capfd.readouterr().err == "mq-pipeline: nobody reads what this job says any more: it has ended\n"
+
+
+@pytest.mark.parametrize("buffering", BUFFERING)
+def test_an_output_that_is_full_is_told_once(
+    buffering: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(readers_command, "run", _list)
+    with _output(os.open("/dev/full", os.O_WRONLY), buffering) as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        assert main(["readers"]) == 1
+    assert capfd.readouterr().err == "mq-pipeline: [Errno 28] No space left on device\n"
 
 
 def _take_signal() -> None:
