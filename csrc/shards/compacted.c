@@ -217,10 +217,7 @@ static bool pass(struct worker *w, uint32_t subscription, uint64_t seq, const st
     bool named = v->any && v->first.seq == seq;
     const struct record *r = message_head(w, t, seq);
     if (!r || (named && !v->first.words)) {
-        if (!subscription_finished(w, subscription, seq)) return false;
-        subscription_pass(w, subscription);
-        subscription_release(w, subscription, seq);
-        return true;
+        return subscription_pass_over(w, subscription, seq);
     }
     uint32_t delivery = delivery_make(w, subscription, seq, r->id);
     if (!delivery) return false;

@@ -310,15 +310,10 @@ __attribute__((cold, noinline)) static enum dispatched leave_out(struct worker *
                                                                  uint32_t delivery) {
     uint32_t topic = worker_subscription(w, subscription)->topic;
     log_position position = stream_place(&topic_at(&w->topics, topic)->stream, seq);
-    if (delivery ? !finish_sampled(w, subscription, delivery) : !subscription_finished(w, subscription, seq))
+    if (delivery ? !finish_sampled(w, subscription, delivery) : !subscription_pass_over(w, subscription, seq))
         return STUCK;
     lost_note(w, topic, position);
-    if (delivery) {
-        delivery_drop(w, delivery);
-    } else {
-        subscription_pass(w, subscription);
-        subscription_release(w, subscription, seq);
-    }
+    if (delivery) delivery_drop(w, delivery);
     return ONE;
 }
 
@@ -376,9 +371,7 @@ static enum dispatched dispatch_front(struct worker *w, uint32_t subscription, u
     const struct topic *t = subscription_topic(w, s);
     bool compacted = worker_consumer(w, consumer)->compacted;
     if (sampled_out(w, worker_consumer(w, consumer)) || (compacted && compacted_hides(w, s->topic, seq))) {
-        if (!subscription_finished(w, subscription, seq)) return STUCK;
-        subscription_pass(w, subscription);
-        subscription_release(w, subscription, seq);
+        if (!subscription_pass_over(w, subscription, seq)) return STUCK;
         return compacted ? HIDDEN : ONE;
     }
     const struct record *r = message_of(w, t, seq);

@@ -7,18 +7,22 @@
 #include "shards/naming.h"
 #include "shards/records.h"
 #include "shards/room.h"
+#include "shards/subscription.h"
+
+/* Reserves room in the log for a cursor and a FINISH. */
+static bool reserve(struct worker *w, const struct subscription *s, uint64_t bytes) {
+    struct shard *shard = w->own[subscription_topic(w, s)->shard];
+    enum log_result result = shard_reserve(w, shard, 2, bytes, false);
+    shard->full = result != LOG_OK && !room_await(w, shard, result);
+    w->no_space |= shard->full;
+    return result == LOG_OK;
+}
 
 bool subscription_write(struct worker *w, uint32_t subscription) {
     struct subscription *s = worker_subscription(w, subscription);
     struct shard *shard = w->own[subscription_topic(w, s)->shard];
     if (s->cursor == s->logged_cursor && !s->ack_count) return true;
-    enum log_result result = shard_reserve(w, shard, 2, shard_finish_bytes(s), false);
-    if (result != LOG_OK) {
-        shard->full = !room_await(w, shard, result);
-        w->no_space |= shard->full;
-        return false;
-    }
-    shard->full = false;
+    if (!reserve(w, s, shard_finish_bytes(s))) return false;
     /* On recovery a finished message must have been passed already, so the cursor is logged first. */
     if (s->cursor != s->logged_cursor) shard_log_cursor(w, shard, s);
     if (s->ack_count) shard_log_finish(w, shard, s);
@@ -40,27 +44,43 @@ void subscriptions_write(struct worker *w) {
  * publishes leave room for it. */
 enum { FINISH_SPARE_BYTES = 16 << 10 };
 
-bool subscription_finished(struct worker *w, uint32_t subscription, uint64_t seq) {
+/* Otherwise it would be unknown whether there will be room at the end of the turn. */
+static bool writes_at_once(const struct worker *w, const struct subscription *s) {
+    const struct shard *shard = w->own[subscription_topic(w, s)->shard];
+    return log_spare(shard->log) < FINISH_SPARE_BYTES || shard->refused || shard->full;
+}
+
+/* Whether there is room for one more finished message, so that note_finished may be called. */
+static bool has_room(struct worker *w, uint32_t subscription, uint64_t seq) {
     struct subscription *s = worker_subscription(w, subscription);
-    s->finished++;
     if (!s->number) return true;
     if (!s->acks && !(s->acks = malloc(sizeof *s->acks * ACK_BATCH))) process_die("out of memory");
     uint64_t distance = seq - s->ack_base + (uint64_t)INT32_MAX; /* below 2^32 as long as it fits */
     if (s->ack_count == ACK_BATCH || (s->ack_count && distance > UINT32_MAX - 1))
-        if (!subscription_write(w, subscription)) {
-            s->finished--;
-            return false;
-        }
+        if (!subscription_write(w, subscription)) return false;
+    return !writes_at_once(w, s) || reserve(w, s, shard_finish_bytes(s) + sizeof *s->acks);
+}
+
+static void note_finished(struct worker *w, uint32_t subscription, uint64_t seq) {
+    struct subscription *s = worker_subscription(w, subscription);
+    s->finished++;
+    if (!s->number) return;
     if (!s->ack_count) s->ack_base = seq;
     s->acks[s->ack_count++] = (int32_t)(seq - s->ack_base);
-    /* Otherwise it would be unknown whether there will be room at the end of the turn. */
-    const struct shard *shard = w->own[subscription_topic(w, s)->shard];
-    const bool is_tight = log_spare(shard->log) < FINISH_SPARE_BYTES || shard->refused || shard->full;
-    if (is_tight && !subscription_write(w, subscription)) {
-        s->ack_count--;
-        s->finished--;
-        return false;
-    }
+    if (writes_at_once(w, s)) (void)subscription_write(w, subscription);
     subscription_touched(w, subscription);
+}
+
+bool subscription_finished(struct worker *w, uint32_t subscription, uint64_t seq) {
+    if (!has_room(w, subscription, seq)) return false;
+    note_finished(w, subscription, seq);
+    return true;
+}
+
+bool subscription_pass_over(struct worker *w, uint32_t subscription, uint64_t seq) {
+    if (!has_room(w, subscription, seq)) return false;
+    subscription_pass(w, subscription);
+    note_finished(w, subscription, seq);
+    subscription_release(w, subscription, seq);
     return true;
 }

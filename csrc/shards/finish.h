@@ -4,9 +4,12 @@
 
 #include "shards/worker_state.h"
 
-/* Notes that a message is finished, which is to be written by the end of the turn. False, with nothing changed, if too
- * many are noted already and cannot be written. */
+/* Notes that a message behind the cursor is finished, which is written by the end of the turn. False, with nothing changed,
+ * while there is no room. */
 bool subscription_finished(struct worker *w, uint32_t subscription, uint64_t seq);
+/* Passes the message at the front, which is finished with that though nobody got it. False, with nothing changed, while
+ * there is no room. */
+bool subscription_pass_over(struct worker *w, uint32_t subscription, uint64_t seq);
 /* Logs finished messages and the cursor. False while there is no room. */
 bool subscription_write(struct worker *w, uint32_t subscription);
 void subscriptions_write(struct worker *w);

@@ -84,7 +84,8 @@ static void replied(struct relation *r, const struct message *m) {
     struct consuming *as = consuming_of(r, r->awaited[0].consumer);
     memmove(r->awaited, r->awaited + 1, --r->awaited_count * sizeof *r->awaited);
     assert(m->status <= STATUS_FENCED);
-    if (m->flags & MSG_HEADERS) check_content(m);
+    bool is_whole = m->kind != MSG_PEEK_SEQ || m->body_bytes == m->whole_bytes;
+    if (m->flags & MSG_HEADERS && is_whole) check_content(m);
     if (m->kind == MSG_CATALOG && m->status == STATUS_OK) catalog_check((const uint8_t *)(m + 1), m->body_bytes);
     if (!as || m->status != STATUS_OK) return;
     if (m->kind == MSG_UNSUBSCRIBE) as->subscribed = false;
