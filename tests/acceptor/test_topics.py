@@ -6,6 +6,7 @@ import socket
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mq_shards.csrc._core import lib
 
 from tests.acceptor.bench import BEANSTALK, CLOSE, GONE, IGNORE, OPEN, USE, WATCH, Bench
 
@@ -70,6 +71,21 @@ def test_the_worker_of_the_topic_used_before_hears_of_the_change(duo: Bench) -> 
     client.talk(b"use %s\r\n" % there)
     assert [(r.kind, r.topic) for r in duo.take(0)] == [(USE, 0)]
     assert [r.kind for r in duo.take(1)] == [OPEN, USE]
+
+
+def test_where_there_are_more_acceptors_who_was_answered_is_known_to_all_who_ask_then(bench: Bench) -> None:
+    """They ask the worker, which hears of it from another ring than theirs."""
+    bench.acceptor.set("acceptors", 2)
+    client = bench.quiet_client()
+    for command, told, answer in (
+        (b"use t\r\n", USE, b"USING t\r\n"), (b"watch t\r\n", WATCH, b"WATCHING 2\r\n"),
+        (b"ignore t\r\n", IGNORE, b"WATCHING 1\r\n"),
+    ):  # fmt: skip
+        assert client.talk(command) == b""
+        *before, barrier = bench.take()
+        assert told in [request.kind for request in before] and barrier.kind == lib.MSG_BARRIER
+        bench.answer(0, barrier)
+        assert client.talk(b"") == answer
 
 
 def test_watch_and_ignore_count_and_order_as_beanstalkd(bench: Bench) -> None:

@@ -171,7 +171,8 @@ class TestStats:
         assert int(stats["uptime"]) >= 0
         assert stats["hostname"] == socket.gethostname()
         assert stats["platform"] == os.uname().machine
-        assert stats["version"] and stats["os"]
+        assert re.match(r'"?1\.\d+', stats["version"]), "clients ask it what the server can do"
+        assert stats["os"]
         assert stats["draining"] == "false"
         assert stats["max-job-size"] == "65535"
         for name in ("oldest-index", "current-index", "records-migrated", "records-written", "max-size"):

@@ -117,6 +117,14 @@ def test_every_protocol_is_served_on_socket_files_which_go_at_the_stop(
     assert not any((tmp_path / name).exists() for name in names)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_socket_file_is_its_owners(tmp_path: Path) -> None:
+    (listener,) = listen_on([parse_listen(f"nsq://unix:{tmp_path}/s")], 1, Access(0o620, 12345, 23456))
+    found = (tmp_path / "s").stat()
+    assert (stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid) == (0o620, 12345, 23456)
+    listener.close()
+
+
 def test_what_a_killed_broker_has_left_is_taken_over_but_nobody_elses(tmp_path: Path) -> None:
     wanted = [parse_listen(f"nsq://unix:{tmp_path}/s")]
     with socket.socket(socket.AF_UNIX) as left:
