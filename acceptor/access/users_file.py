@@ -77,7 +77,7 @@ def read_file(path: str) -> Users:
     import tomllib  # most brokers have no such file
 
     try:
-        text = named_files.read(path).decode()
+        text = named_files.read(path).decode("utf-8-sig")
     except OSError as error:
         raise OptionsError(f"users: cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -330,7 +330,7 @@ def _read_file(name: str, top: dict[str, Given], sections: dict[tuple[str, str],
     import tomllib  # imported late: not every broker has a file
 
     try:
-        text = named_files.read(name).decode()
+        text = named_files.read(name).decode("utf-8-sig")
         content = tomllib.loads(text)
     except OSError as error:
         raise OptionsError(f"--config: cannot read {name}: {error.strerror}") from None

@@ -63,6 +63,16 @@ def test_what_one_may_changes_while_one_looks(browser: Browser, watched: Guarded
     assert browser.js("!document.body.innerText.includes('hello')"), "and not read"
 
 
+def test_pages_that_are_of_no_topic_follow_what_one_may_too(browser: Browser, watched: Guarded) -> None:
+    log_in(browser, watched, CLERK, "#/")
+    browser.sees("All topics")
+    assert not browser.js(offers("Publish"))
+    watched.rewrite(BOSS, replace(CLERK, rights={"publish": ["orders"]}), NOBODY)
+    browser.wait(offers("Publish"), "it may publish now")
+    watched.rewrite(BOSS, CLERK, NOBODY)
+    browser.wait(f"!{offers('Publish')}", "and now not")
+
+
 def test_a_wrong_password_is_said_and_a_token_will_do(browser: Browser, watched: Guarded) -> None:
     browser.open("about:blank")
     browser.open(f"http://{HOST}:{watched.ports['http']}/#/")

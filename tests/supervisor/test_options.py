@@ -354,6 +354,11 @@ def test_a_file_that_is_not_text_is_refused(config: Path) -> None:
     assert "is not TOML" in complaint("--config", str(config))
 
 
+def test_a_file_of_an_editor_that_marks_utf_8_is_read(config: Path) -> None:
+    config.write_bytes(b"\xef\xbb\xbfworkers = 3\r\n")
+    assert parse(["--config", str(config)]).workers == 3
+
+
 def test_too_large_a_job_size_is_lowered_with_a_warning() -> None:
     options = parse(["--set", "beanstalk.max-job-size=1073741825"])
     assert options.settings["beanstalk"]["max-job-size"] == 1073741824

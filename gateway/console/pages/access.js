@@ -18,6 +18,14 @@ async function learn() {
   button.title = me.user ? `You are ${me.user}: log out` : "";
 }
 
+// Whether something else is known now than before: a reload changes what users may.
+export async function changed() {
+  if (!me.users) return false;
+  const before = JSON.stringify(me);
+  await learn();
+  return JSON.stringify(me) !== before;
+}
+
 // When it comes back, somebody is there, or nobody has to be. One form, however many ask.
 export function enter() {
   asking ??= (async () => {

@@ -1,5 +1,5 @@
 // Which page is shown, its figures every two seconds while somebody looks, and the keys that work everywhere.
-import { enter, mayAny } from "./access.js";
+import { changed, enter, mayAny } from "./access.js";
 import { ask } from "./api.js";
 import { keys, publish } from "./dialogs.js";
 import { h } from "./dom.js";
@@ -55,6 +55,10 @@ function open() {
 async function refresh(own) {
   if (!document.hidden) {
     try {
+      if (await changed()) {
+        open();
+        return;
+      }
       await page.refresh();
       if (own === turn) page.problem.hidden = true;
     } catch (error) {
