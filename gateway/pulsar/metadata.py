@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from mq_shards.csrc.decompression import decompress
+
 PULSAR_TAG: Final = 2  # HEADERS_PULSAR, csrc/ringbuf/message.h
 _MAGIC: Final = b"\x0e\x01"
 _MAX_FIELDS: Final = 10_000
@@ -127,27 +129,5 @@ def uncompressed(metadata: Metadata, payload: bytes | memoryview, most: int) -> 
     size = metadata.uncompressed_bytes or 0
     if metadata.is_encrypted or metadata.compression == 0 or not 0 < size <= most:
         return payload
-    try:
-        match metadata.compression:
-            case 1:
-                import cramjam
-
-                return bytes(cramjam.lz4.decompress_block(payload, output_len=size))
-            case 2:
-                import zlib
-
-                return zlib.decompressobj().decompress(payload, size)
-            case 3:
-                import cramjam
-
-                into = cramjam.Buffer(bytes(size))
-                cramjam.zstd.decompress_into(payload, into)
-                return bytes(into)
-            case 4:
-                import cramjam
-
-                if cramjam.snappy.decompress_raw_len(payload) <= size:
-                    return bytes(cramjam.snappy.decompress_raw(payload))
-    except Exception:  # of the library, of any kind: the payload is shown as stored
-        return payload
-    return payload
+    opened = decompress(metadata.compression, payload, size)
+    return payload if opened is None else opened

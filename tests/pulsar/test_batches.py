@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import struct
+import zlib
 from pathlib import Path
 
 import cramjam
@@ -16,11 +17,19 @@ from tests.nsq import wire as nsq
 from tests.pulsar.servers import PulsarServer, running
 from tests.pulsar.wire import Wire, batch_of, entry_of, metadata, payload_of, send_frame
 
+
+def flushed(data: bytes) -> bytes:
+    """As Java's clients compress: the stream has no end."""
+    stream = zlib.compressobj()
+    return stream.compress(data) + stream.flush(zlib.Z_SYNC_FLUSH)
+
+
 MOST = 64 * lib.PARTS_MAX_WORDS
 COMPRESSIONS = {
     "none": (0, lambda data: data),
     "lz4": (decompression.LZ4, lambda data: bytes(cramjam.lz4.compress_block(data, store_size=False))),
     "zlib": (decompression.ZLIB, lambda data: bytes(cramjam.zlib.compress(data))),
+    "zlib of Java": (decompression.ZLIB, flushed),
     "zstd": (decompression.ZSTD, lambda data: bytes(cramjam.zstd.compress(data))),
     "snappy": (decompression.SNAPPY, lambda data: bytes(cramjam.snappy.compress_raw(data))),
 }
