@@ -27,7 +27,7 @@ from tests.servers import children, comm_of, free_port, wait_until
 
 HERE = Path(__file__).parent
 WARM, ROUNDS = 2, 6
-LONG_WARM, LONG_ROUNDS = 300, 300
+LONG_WARM, LONG_ROUNDS = 200, 200
 # Pulsar's transactions that are over are remembered for 10 s; what a log's files have, for as long as they are there.
 REMEMBERED = ("mq_shards.gateway.pulsar.catalog.Transaction", "mq_shards.gateway.pulsar.transactions._Over",
               "mq_shards.shards.reader.", "mq_shards.shards.erased.")  # fmt: skip
@@ -206,6 +206,7 @@ def test_what_was_made_and_given_back_is_nowhere(broker: Broker, play: Callable[
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("play", PLAYS)
 def test_nor_is_a_block_of_memory_that_python_has_asked_for(broker: Broker, play: Callable[[Broker], None]) -> None:
     for _ in range(LONG_WARM):
