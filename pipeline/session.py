@@ -13,14 +13,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+import pyspark
 from mq_shards import pipeline
 from mq_shards.pipeline import worker_python
 from mq_shards.pipeline.declarative.restart import python_path
 from mq_shards.pipeline.failure import CAUSES
+from mq_shards.pipeline.options import OptionError
 from mq_shards.pipeline.standing_back import NICENESS, be_nice, begin_nice_session, told_if_busy
 from pyspark.sql import SparkSession
 
 END_S: Final = 10.0
+OLDEST: Final = (4, 2)  # PySpark: with older ones Trigger.AvailableNow ends before all has been read
 _begins: Final[list[_Beginning]] = []  # not empty while a JVM is started
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
@@ -105,7 +108,10 @@ def open_session(
     master: str, name: str, settings: Mapping[str, str] | None = None, nice: int = NICENESS
 ) -> SparkSession:
     """Executors on this machine use this interpreter and its paths; those of a cluster use what is installed there.
-    `nice`: the niceness of Spark on this machine."""
+    `nice`: the niceness of Spark on this machine. Raises OptionError, before Spark begins, if it is too old."""
+    if tuple(map(int, pyspark.__version__.split(".")[:2])) < OLDEST:
+        wanted = ".".join(map(str, OLDEST))
+        raise OptionError(f"PySpark {wanted} or later is wanted: {sys.executable} has {pyspark.__version__}")
     local = master.startswith("local")
     builder = (
         SparkSession.builder.master(master)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,6 +19,7 @@ from mq_shards.pipeline import archive, client, explain, replay, report, spark_p
 from mq_shards.pipeline.client import BrokerError, check_brokers
 from mq_shards.pipeline.command import main
 from mq_shards.pipeline.options import connection_of
+from mq_shards.pipeline.session import open_session
 
 from tests.pipeline.serving import Gateway
 
@@ -120,6 +122,19 @@ def test_of_an_archive_that_has_nothing_yet_nothing_is_replayed(
     (tmp_path / "_spark_metadata").mkdir()
     assert main(["--brokers", gateway.address, "replay", "--from", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"nothing is archived in {tmp_path} yet\n"
+
+
+@pytest.mark.parametrize("name", ["run", "archive", "replay", "explain"])
+def test_a_spark_that_is_too_old_is_named_before_it_begins(
+    name: str, gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gateway.topic("t").add(b"x")
+    for module in (archive, explain, replay, report, spark_pipelines):
+        monkeypatch.setattr(module, "open_session", open_session)
+    monkeypatch.setattr("pyspark.__version__", "4.1.4")
+    assert main(["--brokers", gateway.address, *job(name, tmp_path / "of-the-job")]) == 1
+    said = f"mq-pipeline: PySpark 4.2 or later is wanted: {sys.executable} has 4.1.4\n"
+    assert capsys.readouterr().err.endswith(said)
 
 
 @pytest.mark.parametrize("name", ["run", "archive"])
