@@ -231,7 +231,8 @@ class Worker:
             self._errands.close()
             self._errands = None
         if not lib.worker_flush(self._worker):
-            raise OSError(ffi.errno, f"the log could not be synced: {os.strerror(ffi.errno)}")
+            log.error("a log cannot be written (%s): what came last is lost if the machine stops", self._disk_failure())
+            sys.exit(1)
         until = time.monotonic() + NOTE_ENDS_S
         for shard, files in self._files.items():
             segment = lib.worker_active_segment(self._worker, shard)
@@ -553,11 +554,7 @@ class Worker:
 
     def _failing(self) -> None:
         """Waits, without replies, while a log cannot be written. If that lasts, the worker ends; a new one recovers."""
-        now = time.monotonic()
-        fd = ffi.new("int *")
-        error = lib.worker_disk_errno(self._worker, fd)
-        path = Path(f"/proc/self/fd/{fd[0]}").readlink()
-        reason = f"{path.parent.name}/{path.name}: {os.strerror(error)}"
+        now, reason = time.monotonic(), self._disk_failure()
         if self._failing_since is None:
             self._failing_since = now
             self._control.send({"did": "disk", "state": "failing", "reason": reason})
@@ -565,6 +562,13 @@ class Worker:
             log.error("a log cannot be written (%s): a new process goes on from what is on disk", reason)
             sys.exit(1)
         time.sleep(FAILING_WAIT_S)
+
+    def _disk_failure(self) -> str:
+        """Which file cannot be written or synced, and why."""
+        fd = ffi.new("int *")
+        error = lib.worker_disk_errno(self._worker, fd)
+        path = Path(f"/proc/self/fd/{fd[0]}").readlink()
+        return f"{path.parent.name}/{path.name}: {os.strerror(error)}"
 
 
 def _read_ahead(path: Path, offset: int) -> int:

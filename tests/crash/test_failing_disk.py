@@ -11,12 +11,27 @@ from tests.preload import compiled
 from tests.servers import SINGLE, running, wait_until
 
 
-@pytest.mark.long  # a worker waits for 5 s
-def test_a_worker_whose_disk_fails_for_long_is_replaced_with_a_line(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+@pytest.fixture(scope="module")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(Path(__file__).with_name("unsynced.c"), tmp_path_factory.mktemp("shim"))
+
+
+def test_a_stop_says_in_a_line_which_file_could_not_be_synced(tmp_path: Path, shim: Path) -> None:
     flag = tmp_path / "unsynced"
-    shim = compiled(Path(__file__).with_name("unsynced.c"), tmp_path_factory.mktemp("shim"))
+    env = {"LD_PRELOAD": str(shim), "UNSYNCED_IF": str(flag)}
+    options = ("--shards", "1", "--sync", "never")
+    with running(SINGLE, data_dir=tmp_path / "data", options=options, env=env) as server, Wire(server) as wire:
+        wire.put(b"x")
+        flag.touch()
+        assert server.terminate() == 1
+        line = "mq-worker-0: a log cannot be written (shard-0000/0000000001.log: Input/output error): what came last"
+        assert line in server.said()
+        assert "Traceback" not in server.said()
+
+
+@pytest.mark.long  # a worker waits for 5 s
+def test_a_worker_whose_disk_fails_for_long_is_replaced_with_a_line(tmp_path: Path, shim: Path) -> None:
+    flag = tmp_path / "unsynced"
     env = {"LD_PRELOAD": str(shim), "UNSYNCED_IF": str(flag)}
     options = ("--shards", "1", "--sync", "always")
     with running(SINGLE, data_dir=tmp_path / "data", options=options, env=env) as server, Wire(server) as wire:
