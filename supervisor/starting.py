@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import time
 from collections.abc import Callable
 from typing import Final
@@ -72,10 +73,15 @@ class Starter:
         return standby.has_work(protocols, options.settings, self._resources.data_dir)
 
     def _wait_with(self, gateway: Child) -> None:
+        listening, handovers = self.sockets_of_gateway()
+        self._standby.wait([*listening, *handovers])
+        join_by_calls(gateway, self._processes.acceptors, self._standby)
+
+    def sockets_of_gateway(self) -> tuple[list[socket.socket], list[socket.socket]]:
+        """Those at which clients connect to it, and those by which acceptors hand connections over to it."""
         resources, processes = self._resources, self._processes
-        ours = (listener.socket_of(0) for listener in resources.listeners if listener.address.by_gateway)
-        self._standby.wait([*ours, *processes.handovers.ends_of_gateway(processes.acceptors, resources.addresses)])
-        join_by_calls(gateway, processes.acceptors, self._standby)
+        listening = [listener.socket_of(0) for listener in resources.listeners if listener.address.by_gateway]
+        return listening, processes.handovers.ends_of_gateway(processes.acceptors, resources.addresses)
 
     def _tell_worker(self, worker: Child, options: Options) -> None:
         resources, processes = self._resources, self._processes

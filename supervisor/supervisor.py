@@ -43,7 +43,7 @@ from mq_shards.gateway import services
 from mq_shards.ringbuf import board
 from mq_shards.ringbuf.control import Control, ControlError, Message
 from mq_shards.shards.store_error import StoreError
-from mq_shards.supervisor import resources, restarts, signals
+from mq_shards.supervisor import away, resources, restarts, signals
 from mq_shards.supervisor.announcing import announce, say_recovered
 from mq_shards.supervisor.calls import tell_due
 from mq_shards.supervisor.child import SUPERVISOR_SIGNALS, Child, name_process, preload, raise_descriptor_limit
@@ -97,6 +97,7 @@ class Supervisor:
         self._notifier: Final = Notifier.from_environment()
         self._selector: Final = selectors.DefaultSelector()
         self._standby: Final = Standby(self._selector, self._begin_gateway)
+        self._away: Final = away.Away(self._selector)
         self._liveness: Final = Liveness(broker_number(options.settings, "hang-timeout") / 1e9, clock())
         self._status: Final = Status()
         self._stage = Stage.RECOVERING
@@ -273,10 +274,14 @@ class Supervisor:
             return
         if child.role == "gateway":
             tell_due(self._processes.acceptors, delay_s)
+            if delay_s > away.LONG_S:
+                self._away.begin(*self._starter.sockets_of_gateway())
         self._tell_status()
 
     def _start_again(self, child: Child) -> None:
         """Starts a child while the broker serves. Processes, memory or descriptors that are short refuse its start."""
+        if child.role == "gateway":
+            self._away.end()
         try:
             self._starter.start(child, self._options)
         except OSError as error:
@@ -355,6 +360,7 @@ class Supervisor:
         self._stop = Stop(now, broker_number(self._options.settings, "stop-timeout") / 1e9)
         self._notifier.stopping("stopping")
         self._standby.end()
+        self._away.end()
         for child in self._processes.all:
             child.restart_at = None
         refuse(self._resources.listeners, served=True)

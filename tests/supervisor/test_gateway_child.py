@@ -230,6 +230,9 @@ def test_a_gateway_that_cannot_start_is_tried_again_and_the_rest_is_served(start
     due = [entry["delay_s"] for entry in broker.told("mq-acceptor-0") if entry["do"] == "calls-due"]
     assert due[:7] == [0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2]
     assert broker.has_noticed("STATUS=restarting mq-gateway")
+    with socket.create_connection(("127.0.0.1", broker.port("http")), 20) as client:
+        client.settimeout(2)  # it is started again later
+        assert client.recv(1) == b"", "it lets nobody wait"
     (broker.directory / "mq-gateway.does").unlink()
     wait_until(lambda: "mq-gateway is back" in broker.said(), "it is back", 20)
     assert broker.ask("http")["mq-gateway"] == broker.pids()["mq-gateway"]
