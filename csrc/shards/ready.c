@@ -69,10 +69,14 @@ static bool grow_run(struct ready *r) {
     return true;
 }
 
+static bool has_many_gaps(const struct ready *r) {
+    return r->tail - r->head > 2 * r->run + RUN_PAGE;
+}
+
 /* Where jobs are deleted behind one that nobody takes, gaps would be added without end. So with more gaps than jobs two
  * places are taken from the run's end for one that is added; a job that is there goes into the heap. */
-static void shorten_run(struct ready *r, const struct arena *jobs) {
-    for (int i = 0; i < 2 && r->tail - r->head > 2 * r->run + RUN_PAGE; i++) {
+__attribute__((cold, noinline)) static void shorten_run(struct ready *r, const struct arena *jobs) {
+    for (int i = 0; i < 2 && has_many_gaps(r); i++) {
         uint32_t job = *slot(r, r->tail - 1);
         if (job && !heap_push(&r->heap, places_of(jobs), key_of(jobs, job))) return;
         r->run -= job != 0;
@@ -82,7 +86,7 @@ static void shorten_run(struct ready *r, const struct arena *jobs) {
 }
 
 static bool add_to_run(struct ready *r, const struct arena *jobs, uint32_t job, struct heap_entry key) {
-    shorten_run(r, jobs);
+    if (has_many_gaps(r)) shorten_run(r, jobs);
     if (!grow_run(r)) return false;
     *slot(r, r->tail) = job;
     at(jobs, job)->place = IN_RUN | ((r->base + r->tail) & ~IN_RUN);
