@@ -1,6 +1,6 @@
 /* Answers from one account to requests that were made in another. Each request gets a subject of its own for answers,
- * at the acceptor where it was made: _R_.SERVER.SLOTTOKEN. The slot holds where an answer goes on to. When all slots
- * are in use the oldest is reused. If the request is measured (nats_latency.h), SLOT holds the measurement's number,
+ * at the acceptor where it was made: _R_.SERVER.SLOTTOKEN. The slot holds where an answer goes on to. A request that
+ * nobody answers keeps its slot until another is in want of one. If the request is measured (nats_latency.h), SLOT holds the measurement's number,
  * too, and the subject goes on with .SERVER.T. */
 #include "acceptor/protocols/nats/nats_answers.h"
 
@@ -15,6 +15,7 @@
 
 enum { ID_BYTES = 16, PREFIX_BYTES = 4 + ID_BYTES + 1, TOKEN_BYTES = 32, MEASURED_BYTES = 1 + ID_BYTES + 2 };
 enum { ANSWER_BYTES = PREFIX_BYTES + TOKEN_BYTES, NUMBER_SHIFT = 32 };
+enum { LOOKED_AT = 16 }; /* slots in use, for one whose time is over */
 _Static_assert(ANSWER_BYTES + MEASURED_BYTES <= NATS_ANSWER_BYTES, "there is room for it");
 
 struct waiting {
@@ -93,14 +94,24 @@ void nats_answers_close(struct nats_server *server) {
     free(server->answers);
 }
 
-static uint32_t take_slot(struct nats_answers *answers) {
+/* When all slots are in use those of requests that were never answered are most of them in the end, and one that may
+ * still be answered is taken only if many are. */
+static uint32_t take_used_slot(const struct acceptor *a, struct nats_answers *answers) {
+    for (uint32_t i = 0; i < LOOKED_AT; i++) {
+        answers->hand = answers->hand % (NATS_ANSWERS - 1) + 1;
+        if (a->now_ns > answers->slots[answers->hand].until_ns) break;
+    }
+    return answers->hand;
+}
+
+static uint32_t take_slot(const struct acceptor *a, struct nats_answers *answers) {
     uint32_t slot = answers->first_free;
     if (slot != 0)
         answers->first_free = answers->slots[slot].next_free;
     else if (answers->used < NATS_ANSWERS)
         slot = answers->used++;
     else
-        slot = answers->hand = answers->hand % (NATS_ANSWERS - 1) + 1;
+        slot = take_used_slot(a, answers);
     return slot;
 }
 
@@ -109,7 +120,7 @@ struct text nats_answer_expect(struct acceptor *a, struct nats_server *server, s
     struct nats_answers *answers = server->answers;
     const struct text reply = expected->reply;
     if (reply.bytes > NATS_ANSWER_REPLY_BYTES) return (struct text){NULL, 0};
-    expected->slot = take_slot(answers);
+    expected->slot = take_slot(a, answers);
     expected->token = random_number(server) | 1;
     struct waiting *w = &answers->slots[expected->slot];
     w->token = expected->token;

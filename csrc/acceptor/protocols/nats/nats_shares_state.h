@@ -12,7 +12,7 @@ enum {
     NATS_MAX_IMPORTED = 64, /* most imports of a subject */
     NATS_MAX_CHAIN = 64,    /* most accounts that a message passes in a chain, counting its own */
     NATS_MAX_COPIES = 1024, /* most copies made of one message */
-    NATS_ANSWERS = 1 << 16, /* most answers waited for at a time; the oldest are dropped */
+    NATS_ANSWERS = 1 << 16, /* most answers waited for at a time; old ones are dropped */
     NATS_ANSWER_REPLY_BYTES = 222,
     NATS_ANSWER_BYTES = 80 /* longest subject for answers */
 };
