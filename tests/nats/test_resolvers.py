@@ -20,6 +20,7 @@ from tests.nats.operators import (
     OPERATOR,
     SIGNER,
     STRANGER,
+    SYSTEM,
     VIOLATION,
     A,
     B,
@@ -29,6 +30,7 @@ from tests.nats.operators import (
     connect,
     heard,
     introduce,
+    request,
     resolver,
     serving,
     until,
@@ -92,6 +94,34 @@ def test_a_resolver_may_be_encrypted(certificates: Certificates, kind: int, bloc
         server = stack.enter_context(serving(kind, content))
         assert heard(server, B.user("u1")) == (b"" if is_let_in else VIOLATION)
         assert (B.public in asked) == is_let_in
+
+
+@pytest.mark.parametrize("kind", [1, 2])
+def test_an_account_with_very_many_mappings_is_fetched_and_may_be_told_anew(kind: int) -> None:
+    """Its JWT is larger than a packet to another process may be."""
+    many = Account("many")
+
+    def jwt(to: str) -> str:
+        mappings = {f"from.{n}": [{"subject": f"{to}.{n}", "weight": 100}] for n in range(1600)}
+        return OPERATOR.account(many, mappings=mappings)
+
+    known = {**accounts(), many.public: jwt("first")}
+    with resolver(known) as (url, _), serving(kind, conf(resolver=f"URL({url})", preload={})) as server:
+        for to in ("first", "second"):
+            if to == "second":
+                system = connect(server, SYSTEM.user("s"))
+                answer = request(system, f"$SYS.REQ.ACCOUNT.{many.public}.CLAIMS.UPDATE", jwt(to).encode())
+                assert answer["data"]["message"] == "jwt updated"
+                system.close()
+            for number in range(3):  # at one acceptor or another
+                listening = connect(server, many.user(f"{to} {number}"))
+                listening.send(b"SUB %s.1599 1\r\n" % to.encode())
+                listening.barrier()
+                talking = connect(server, many.user(f"to {to} {number}"))
+                talking.send(b"PUB from.1599 0\r\n\r\n")
+                assert until(listening, b"MSG %s.1599 1 0" % to.encode())
+                listening.close()
+                talking.close()
 
 
 @pytest.mark.parametrize("kind", [2, 3])

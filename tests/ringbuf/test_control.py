@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
+from pathlib import Path
 
 import pytest
-from mq_shards.ringbuf.control import Control
+from mq_shards.ringbuf.control import MESSAGE_BYTES, PACKET_BYTES, Control, ControlError
 from mq_shards.ringbuf.handover import Handover
 
 
@@ -29,6 +30,33 @@ def test_the_last_messages_of_a_process_that_read_no_more_are_heard_and_so_are_t
     with pytest.raises(EOFError):
         here.receive()
     here.close()
+
+
+def open_descriptors() -> list[str]:
+    return sorted(one.name for one in Path("/proc/self/fd").iterdir())
+
+
+def test_what_is_too_large_for_a_packet_arrives_in_its_turn_with_its_descriptors() -> None:
+    here, there = Control.pair()
+    reading, writing = os.pipe()
+    large = {"do": "shared", "message": "x" * (MESSAGE_BYTES - 64)}
+    before = open_descriptors()
+    here.send({"do": "first"})
+    here.send(large, [reading])
+    here.send({"do": "last", "message": "x" * (PACKET_BYTES - 64)})
+    assert there.receive() == ({"do": "first"}, [])
+    message, (fd,) = there.receive()
+    os.write(writing, b"passed on")
+    assert message == large and os.read(fd, 9) == b"passed on"
+    os.close(fd)
+    assert there.receive()[0]["do"] == "last"
+    assert open_descriptors() == before
+    with pytest.raises(ControlError):
+        here.send({"do": "x" * MESSAGE_BYTES})
+    for end in (reading, writing):
+        os.close(end)
+    here.close()
+    there.close()
 
 
 def test_a_connection_that_was_passed_on_at_last_is_there_though_who_passed_it_took_no_more() -> None:

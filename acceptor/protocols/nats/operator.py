@@ -34,7 +34,6 @@ USER_EXPIRED: Final = "User Authentication Expired"
 ACCOUNT_EXPIRED: Final = "Account Authentication Expired"
 REVOKED: Final = "User Authentication Revoked"
 MAX_ACCOUNTS: Final = 1 << 14
-MAX_SPREAD_BYTES: Final = 96 << 10  # of a JWT that is told to all acceptors: the supervisor passes it on as one packet
 WANT_AGAIN_S: Final = 30.0  # until accounts that others import from are fetched again after a failure
 
 log = logging.getLogger(__name__)
@@ -163,8 +162,6 @@ class Operator:
             issuer = account_of(jwt, name, strict=self._strict).token.issuer
         except JwtError as error:
             return str(error)
-        if len(jwt) > MAX_SPREAD_BYTES:
-            return "it is too large"
         if issuer in self._trusted:
             return None
         if issuer in self._strict:
@@ -242,7 +239,7 @@ class Operator:
         def heard(jwt: str) -> None:
             if not jwt or self._read(name, jwt) is None:
                 found(None)
-            elif self._spread is None or len(jwt) > MAX_SPREAD_BYTES:
+            elif self._spread is None:
                 found(self._know(name, jwt))
             elif name in self._spreading:
                 self._spreading[name].append(found)

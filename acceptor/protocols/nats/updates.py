@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from mq_shards.acceptor.protocols.nats.operator import MAX_SPREAD_BYTES, Operator
+from mq_shards.acceptor.protocols.nats.operator import Operator
 
 WHAT: Final = "claims "  # the account follows
 MAX_WAITING: Final = 1024
@@ -38,13 +38,13 @@ class Updates:
     def asked(self, account: str, jwt: str, answer: Answer) -> None:
         refusal = self._operator.refusal(account, jwt)
         done = partial(self._answer, answer, account, "jwt updated")
-        if refusal is None and len(jwt) <= MAX_SPREAD_BYTES and self.tell(account, {"jwt": jwt}, done):
+        if refusal is None and self.tell(account, {"jwt": jwt}, done):
             return
         if refusal == "":
             self._answer(answer, account, "jwt update skipped")
         else:
             doing = "jwt update resulted in error" if jwt else "jwt update error"
-            why = f"{doing} - {refusal or 'it is too large, or too many are under way'}"
+            why = f"{doing} - {refusal or 'too many are under way'}"
             answer({"server": self._server(), "error": {"account": account, "code": 500, "description": why}})
 
     def tell(self, account: str, message: Row, done: Done | None = None) -> bool:
