@@ -181,7 +181,7 @@ class HttpAccess:
         counts: dict[str, tuple[Mapping[str, int], Mapping[str, int]]] = {
             "mq-gateway": (dict(self._refused_logins), dict(self._refused_actions))
         }
-        for acceptor, reply in enumerate(await self._calls.ask_all(REFUSED, timeout_ns=COUNTS_NS)):
+        for acceptor, reply in enumerate(await self._calls.ask_all(REFUSED, timeout_ns=COUNTS_NS, again=True)):
             if reply.ok:
                 found = orjson.loads(reply.body)
                 counts[f"mq-acceptor-{acceptor}"] = found["logins"], found["actions"]

@@ -92,6 +92,10 @@ def worker_title(worker: int) -> str:
     return f"mq-worker-{worker}"
 
 
+def acceptor_title(acceptor: int) -> str:
+    return f"mq-acceptor-{acceptor}"
+
+
 class Broker:
     def __init__(
         self,

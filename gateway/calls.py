@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final
 
 from mq_shards.ringbuf.calls import FOREVER, TIMEOUT_NS, Asked, Calls, Reply, Status
@@ -25,11 +25,16 @@ class AcceptorCalls:
         self._now_ns = now_ns
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._hanging: Collection[int] = ()
         self.ends: Final = [Calls(self, now_ns) for _ in range(acceptors)]
 
     def attach(self, acceptor: int, fd: int) -> None:
         """Owns the descriptor from then on."""
         self.ends[acceptor].attach(socket.socket(fileno=fd))
+
+    def hang(self, hanging: Collection[int]) -> None:
+        """The acceptors that do not answer the supervisor, now: who only looks does not ask them."""
+        self._hanging = hanging
 
     def close(self) -> None:
         if self._timer is not None:
@@ -56,6 +61,9 @@ class AcceptorCalls:
     async def ask(
         self, acceptor: int, what: str, body: bytes = b"", *, timeout_ns: int = TIMEOUT_NS, again: bool = False
     ) -> Reply:
+        """`again`: the question changes nothing, and may be asked more than once."""
+        if again and acceptor in self._hanging:
+            return Reply(Status.UNAVAILABLE)
         future: asyncio.Future[Reply] = self._loop.create_future()
 
         def heard(reply: Reply) -> None:
@@ -70,9 +78,12 @@ class AcceptorCalls:
         finally:
             end.forget(number)
 
-    async def ask_all(self, what: str, body: bytes = b"", *, timeout_ns: int = TIMEOUT_NS) -> list[Reply]:
+    async def ask_all(
+        self, what: str, body: bytes = b"", *, timeout_ns: int = TIMEOUT_NS, again: bool = False
+    ) -> list[Reply]:
         """Asks all acceptors. Returns their replies in order."""
-        asked = (self.ask(acceptor, what, body, timeout_ns=timeout_ns) for acceptor in range(len(self.ends)))
+        acceptors = range(len(self.ends))
+        asked = (self.ask(acceptor, what, body, timeout_ns=timeout_ns, again=again) for acceptor in acceptors)
         return list(await asyncio.gather(*asked))
 
     # --- the event loop ---------------------------------------------------------------------------------------------

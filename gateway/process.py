@@ -25,7 +25,7 @@ from mq_shards.acceptor.engine import Engine
 from mq_shards.acceptor.secure import SecureContexts
 from mq_shards.gateway import services
 from mq_shards.gateway.access import HttpAccess
-from mq_shards.gateway.broker import Broker
+from mq_shards.gateway.broker import Broker, acceptor_title
 from mq_shards.gateway.calls import AcceptorCalls
 from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.idle_memory import IdleMemory
@@ -186,7 +186,7 @@ class GatewayProcess:
                     named_files.keep_what_came(fds)
                     self._reload(message["settings"])
                 case "trouble":
-                    self._broker.hear(message["hanging"], message["hangs"], dict(message["refusing"]))
+                    self._hear_trouble(message)
                 case "lame-duck" | "shared":  # "shared" is our own message
                     pass
                 case "go":
@@ -205,6 +205,11 @@ class GatewayProcess:
         finally:
             for fd in fds:
                 os.close(fd)
+
+    def _hear_trouble(self, message: Message) -> None:
+        hanging = message["hanging"]
+        self._broker.hear(hanging, message["hangs"], dict(message["refusing"]))
+        self._calls.hang([n for n in range(len(self._calls.ends)) if acceptor_title(n) in hanging])
 
     def _reload(self, settings: Mapping[str, Any]) -> None:
         """Applies settings that the supervisor has checked. A file may have changed since, so errors are only

@@ -30,7 +30,7 @@ class Clients:
         found = {topic: Connected() for topic in topics}
         for begin in range(0, len(topics), MAX_TOPICS_ASKED):
             asked = {"topics": topics[begin : begin + MAX_TOPICS_ASKED]}
-            for acceptor, answer in enumerate(await self._ask("pulsar.clients", asked)):
+            for acceptor, answer in enumerate(await self._ask("pulsar.clients", asked, looks=True)):
                 for topic, clients in answer.get("topics", {}).items():
                     if topic in found:
                         found[topic].producers += clients.get("producers", [])
@@ -56,9 +56,9 @@ class Clients:
     async def terminated(self, topic: str) -> None:
         await self._ask("pulsar.terminated", {"topic": topic})
 
-    async def _ask(self, what: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+    async def _ask(self, what: str, body: dict[str, Any], *, looks: bool = False) -> list[dict[str, Any]]:
         answers: list[dict[str, Any]] = []
-        for acceptor, reply in enumerate(await self._calls.ask_all(what, orjson.dumps(body))):
+        for acceptor, reply in enumerate(await self._calls.ask_all(what, orjson.dumps(body), again=looks)):
             if reply.status is Status.UNKNOWN:
                 answers.append({})
                 continue

@@ -343,6 +343,11 @@ def test_a_killed_and_a_stopped_process_are_answers_in_the_gateway() -> None:
         assert (await calls.ask_all("pid", timeout_ns=50_000_000))[1] == Reply(UNAVAILABLE), "nobody was ever there"
         os.kill(pid, signal.SIGSTOP)
         assert await calls.ask(0, "pid", timeout_ns=50_000_000) == Reply(UNAVAILABLE)
+        calls.hang([0])
+        async with asyncio.timeout(10):
+            hangs = await calls.ask(0, "pid", timeout_ns=60_000_000_000, again=True)
+        assert hangs == Reply(UNAVAILABLE), "who only looks does not wait for it"
+        calls.hang([])
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         assert await never == Reply(UNAVAILABLE)
