@@ -65,6 +65,7 @@ class _File:
     touched_s: float  # wall clock
     end: int | None  # where a section is known to end; None: the file has not been checked yet
     claimed: bool = False
+    published: bool = False  # claimed until it can be removed
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -137,8 +138,7 @@ class Staging:
                     raise
 
     async def _put(self, name: str, file: _File, at: int, body: bytes) -> int:
-        if file.claimed:
-            raise ConflictError(f"{name} is being published", file.size)
+        _check_free(name, file)
         if at > file.size:
             raise ConflictError(f"{name} has {file.size} bytes", file.size)
         file.touched_s = self._clock()
@@ -168,13 +168,13 @@ class Staging:
         async with file.lock:
             if self._files.get(name) is not file:
                 return False
-            if file.claimed:
-                raise ConflictError(f"{name} is being published", file.size)
+            _check_free(name, file)
             await self._forget(name, file)
             return True
 
     async def drop_untouched(self) -> None:
-        """Removes files that no client has touched for a day. Raises OSError."""
+        """Removes files that no client has touched for a day, or that could not be removed before. Raises OSError."""
+        await self._remove([name for name, file in self._files.items() if file.published])
         now = self._clock()
         for file in self._files.values():
             file.touched_s = min(file.touched_s, now)  # the clock may have been set back
@@ -205,8 +205,7 @@ class Staging:
                 file = self._files.get(name)
                 if file is None:
                     raise NotStagedError(f"{name:.200} is not staged")
-                if file.claimed:
-                    raise ConflictError(f"{name} is being published", file.size)
+                _check_free(name, file)
                 file.claimed = True
                 claimed.append(name)
                 async with file.lock:  # wait for a write that is under way
@@ -230,23 +229,37 @@ class Staging:
                 file.claimed = False
 
     async def remove(self, stamps: Iterable[Stamp]) -> None:
-        """Removes files that were published. Raises OSError."""
-        for stamp in stamps:
-            if (file := self._files.get(stamp.name)) is not None:
-                await self._forget(stamp.name, file)
+        """Removes files that were published. Raises OSError: drop_untouched() tries it again."""
+        await self._remove([stamp.name for stamp in stamps if stamp.name in self._files])
+
+    async def _remove(self, names: Iterable[str]) -> None:
+        failed = None
+        for name in names:
+            file = self._files[name]
+            try:
+                await self._forget(name, file)
+            except OSError as error:
+                file.published, failed = True, error
+        if failed is not None:
+            raise failed
 
     def remove_left(self, stamps: Iterable[Stamp]) -> None:
-        """Removes files that were published, but not removed before the process died. Raises OSError.
+        """Removes files that were published, but not removed before the process died.
 
         To be called before any request is served.
         """
         for stamp in stamps:
-            path = self.path(stamp.name)
-            with contextlib.suppress(FileNotFoundError):
+            file, path = self._files.get(stamp.name), self.path(stamp.name)
+            if file is None:
+                continue
+            try:
                 stat = path.lstat()
                 if (stat.st_size, stat.st_mtime_ns) == (stamp.size, stamp.changed_ns):
                     path.unlink()
                     self._bytes -= self._files.pop(stamp.name).size
+            except OSError as error:
+                file.claimed = file.published = True
+                log.warning("what was published cannot be removed yet: %s", error)
 
     async def _in_thread(self, work: Callable[..., T], *arguments: Any) -> T:  # noqa: ANN401
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
@@ -258,6 +271,12 @@ class Staging:
 def _check_name(name: str) -> None:
     if _NAME.fullmatch(name) is None:
         raise BadNameError("a name has 1 to 200 letters, digits, _ - : and . but no . first")
+
+
+def _check_free(name: str, file: _File) -> None:
+    if file.claimed:
+        what = "was published, and cannot be removed yet" if file.published else "is being published"
+        raise ConflictError(f"{name} {what}", file.size)
 
 
 def _check_body(body: bytes, max_message_bytes: int) -> None:

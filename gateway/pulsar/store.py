@@ -149,7 +149,7 @@ class Store:
     def check(self) -> None:
         """Raises StoreError if the catalog cannot be read."""
         if self._why_not is not None:
-            raise StoreError(self._why_not)
+            raise StoreError(f"the catalog cannot be served: {self._why_not}")
 
     def change(self, *records: Record) -> None:
         """Applies all records in memory, at once. settled() waits until they are durable. Raises RefusedError, with
