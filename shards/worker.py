@@ -159,10 +159,10 @@ class Worker:
             )
         return files
 
-    def _tell_of_lost(self) -> None:
+    def _tell_of_unreadable(self) -> None:
         place, topic = ffi.new("struct damage *"), ffi.new("const char **")
         told = more = 0
-        while left := lib.worker_lost(self._worker, place, topic):
+        while left := lib.worker_unreadable(self._worker, place, topic):
             told += 1
             log.error(
                 "shard %d, segment %d, offset %d: a message of %s cannot be read (a medium error), and is left out",
@@ -197,7 +197,7 @@ class Worker:
                 self._failing_since = None
                 self._control.send({"did": "disk", "state": "ok"})
             if time.monotonic_ns() >= tick_at:
-                self._tell_of_lost()
+                self._tell_of_unreadable()
                 self._say_room()
                 busy = self._tidy()
                 tick_at = time.monotonic_ns() + (BUSY_TICK_NS if busy else self._tick_ns)

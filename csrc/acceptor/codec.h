@@ -48,6 +48,14 @@ struct codec_bytes {
     size_t bytes;
 };
 
+/* A worker's reply whose turn has come. `value` is from the slot, `id` from the reply. */
+struct codec_answer {
+    uint8_t kind, status;
+    uint32_t body_bytes;
+    uint64_t value, id;
+    const uint8_t *body;
+};
+
 /* A message that another protocol has published to a topic. The body begins with `header_bytes` of headers. */
 struct published {
     const uint8_t *topic;
@@ -98,9 +106,8 @@ struct codec {
     /* How many recvs a connection may have in a turn while more input is there; 0 and 1 mean one. */
     uint32_t receives;
 
-    /* Writes a worker's reply into the output. `value` is from the slot, `id` from the reply. */
-    void (*answer)(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value, uint64_t id,
-                   const uint8_t *body, uint32_t body_bytes);
+    /* Writes a worker's reply into the output. */
+    void (*answer)(struct acceptor *a, struct connection *c, const struct codec_answer *answer);
     /* Handles the complete commands in the input. Returns how many bytes it used. */
     size_t (*parse)(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes);
 

@@ -34,7 +34,13 @@ void slots_emit(struct acceptor *a, struct connection *c) {
             memcpy(room, slot->body, slot->body_bytes);
             socket_written(a, c, room + slot->body_bytes);
         } else if (!slot->python) {
-            c->codec->answer(a, c, slot->kind, slot->status, slot->value, slot->value, slot->body, slot->body_bytes);
+            const struct codec_answer answer = {.kind = slot->kind,
+                                                .status = slot->status,
+                                                .body_bytes = slot->body_bytes,
+                                                .value = slot->value,
+                                                .id = slot->value,
+                                                .body = slot->body};
+            c->codec->answer(a, c, &answer);
             if (c->closed) return;
         }
         connection_pop_slot(c, &a->blocks);
@@ -104,9 +110,13 @@ static void said_to(struct acceptor *a, struct connection *c, uint32_t worker, c
         slots_emit(a, c);
     } else if (distance == 0) {
         /* A slot may have collected text to be written before its own reply. */
-        const uint8_t *body = slot->body != NULL ? slot->body : (const uint8_t *)(reply + 1);
-        uint32_t body_bytes = slot->body != NULL ? slot->body_bytes : reply->body_bytes;
-        if (!c->muted) c->codec->answer(a, c, reply->kind, reply->status, slot->value, reply->id, body, body_bytes);
+        const struct codec_answer answer = {.kind = reply->kind,
+                                            .status = reply->status,
+                                            .body_bytes = slot->body != NULL ? slot->body_bytes : reply->body_bytes,
+                                            .value = slot->value,
+                                            .id = reply->id,
+                                            .body = slot->body != NULL ? slot->body : (const uint8_t *)(reply + 1)};
+        if (!c->muted) c->codec->answer(a, c, &answer);
         if (c->closed) return;
         connection_pop_slot(c, &a->blocks);
         if (c->slot_count > 0 && connection_slot(c, c->head_slot)->answered)

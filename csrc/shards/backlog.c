@@ -3,10 +3,10 @@
 
 #include "shards/delivery.h"
 #include "shards/job_parts.h"
-#include "shards/lost.h"
 #include "shards/queue.h"
 #include "shards/stream.h"
 #include "shards/subscription.h"
+#include "shards/unreadable.h"
 
 /* A message no longer waits. If the topic retains, it now has a reference for the job queue, like one published to
  * both. */

@@ -17,13 +17,13 @@
 #include "shards/delivery.h"
 #include "shards/finish.h"
 #include "shards/known.h"
-#include "shards/lost.h"
 #include "shards/naming.h"
 #include "shards/parts.h"
 #include "shards/records.h"
 #include "shards/stream.h"
 #include "shards/subscription.h"
 #include "shards/topic_life.h"
+#include "shards/unreadable.h"
 
 /* Limits of one answer to a SCAN: bytes (a larger message comes alone), and messages looked at, each of which may not
  * be in the page cache. */

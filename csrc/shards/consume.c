@@ -10,7 +10,6 @@
 #include "shards/delivery.h"
 #include "shards/dismiss.h"
 #include "shards/finish.h"
-#include "shards/lost.h"
 #include "shards/parts.h"
 #include "shards/policy.h"
 #include "shards/records.h"
@@ -19,6 +18,7 @@
 #include "shards/split.h"
 #include "shards/subscription.h"
 #include "shards/topic_life.h"
+#include "shards/unreadable.h"
 #include "shards/upto.h"
 
 /* Needed for each message, so the case of a connection with a single consumer comes first. */

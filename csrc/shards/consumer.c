@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "shards/delivery.h"
-#include "shards/owners.h"
+#include "shards/key_owners.h"
 #include "shards/rotation.h"
 
 static uint64_t number_key(uint32_t client, uint32_t number) {
@@ -40,7 +40,7 @@ uint32_t consumer_make(struct worker *w, uint32_t client, uint32_t number, uint3
     if (s->consumer_first) worker_consumer(w, s->consumer_first)->previous = consumer;
     s->consumer_first = consumer;
     s->consumers++;
-    owners_changed(s);
+    key_owners_changed(s);
     return consumer;
 }
 
@@ -164,7 +164,7 @@ void consumer_remove(struct worker *w, uint32_t consumer) {
         s->consumer_first = c->next;
     if (c->next) worker_consumer(w, c->next)->previous = c->previous;
     s->consumers--;
-    owners_changed(s);
+    key_owners_changed(s);
     leave_client(w, c, consumer);
     free(c->description);
     free(c->rank);

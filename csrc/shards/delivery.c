@@ -6,10 +6,10 @@
 #include <stddef.h>
 
 #include "shards/due.h"
+#include "shards/keys_in_flight.h"
 #include "shards/parts.h"
 #include "shards/redelivery.h"
 #include "shards/rotation.h"
-#include "shards/slots.h"
 
 static struct heap_places flight_places(const struct worker *w) {
     return (struct heap_places){w->subscriptions.consumers.base + offsetof(struct consumer, flight_place),

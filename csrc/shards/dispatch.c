@@ -9,20 +9,20 @@
 #include "shards/delivery.h"
 #include "shards/due.h"
 #include "shards/finish.h"
-#include "shards/lost.h"
+#include "shards/key_owners.h"
+#include "shards/keys_in_flight.h"
 #include "shards/naming.h"
-#include "shards/owners.h"
 #include "shards/parts.h"
 #include "shards/policy.h"
 #include "shards/records.h"
 #include "shards/redelivery.h"
 #include "shards/room.h"
 #include "shards/rotation.h"
-#include "shards/slots.h"
 #include "shards/split.h"
 #include "shards/stream.h"
 #include "shards/subscription.h"
 #include "shards/transaction_acks.h"
+#include "shards/unreadable.h"
 
 /* Limits for one subscription in one turn, so that other subscriptions and requests get their share, and acceptors can
  * send what one turn has delivered while the next one delivers more. */
@@ -312,7 +312,7 @@ __attribute__((cold, noinline)) static enum dispatched leave_out(struct worker *
     log_position position = stream_place(&topic_at(&w->topics, topic)->stream, seq);
     if (delivery ? !finish_sampled(w, subscription, delivery) : !subscription_pass_over(w, subscription, seq))
         return STUCK;
-    lost_note(w, topic, position);
+    unreadable_note(w, topic, position);
     if (delivery) delivery_drop(w, delivery);
     return ONE;
 }
@@ -442,7 +442,7 @@ struct keyed {
 
 static bool may_go(struct worker *w, uint32_t subscription, uint64_t seq, const struct record *r, struct keyed *k) {
     k->slot = policy_slot(r);
-    k->consumer = owners_find(w, subscription, k->slot, &k->looked);
+    k->consumer = key_owners_find(w, subscription, k->slot, &k->looked);
     const struct consumer *c = worker_consumer(w, k->consumer);
     if (!k->consumer || !c->next_turn || !policy_slot_free(w, subscription, k->slot, k->consumer)) return false;
     bool full = w->peers[client_at(&w->clients, c->client)->acceptor].full;

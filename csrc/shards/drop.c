@@ -6,9 +6,9 @@
 
 #include "shards/calls.h"
 #include "shards/known.h"
-#include "shards/names.h"
 #include "shards/naming.h"
 #include "shards/records.h"
+#include "shards/sleeping.h"
 
 /* How many naming records are written between two turns, as a fraction of what a turn may write. */
 enum { NAMED_PART = 8 };

@@ -17,7 +17,6 @@
 #include "shards/delivery.h"
 #include "shards/handover_state.h"
 #include "shards/known.h"
-#include "shards/lost.h"
 #include "shards/queue.h"
 #include "shards/records.h"
 #include "shards/retain.h"
@@ -26,6 +25,7 @@
 #include "shards/split.h"
 #include "shards/stream.h"
 #include "shards/subscription.h"
+#include "shards/unreadable.h"
 
 /* How many jobs of any topic may be looked at for each one that a turn may touch. */
 enum { LOOKED_AT = 16 };
@@ -116,7 +116,7 @@ static bool leave_some(struct worker *w, struct handover *h, uint64_t most) {
     const struct stream *stream = &t->stream;
     for (; (s->redelivery_first || s->deferred_first) && w->steps < most; worker_step(w))
         delivery_drop(w, s->redelivery_first ? s->redelivery_first : s->deferred_first);
-    uint64_t end = s->cold < stream->end ? s->cold : stream->end, seq = s->cursor;
+    uint64_t end = s->held_from < stream->end ? s->held_from : stream->end, seq = s->cursor;
     for (; w->steps < most && (seq = stream_next(stream, seq)) < end; seq++) {
         worker_step(w);
         if (!stream_delayed(stream, seq)) message_release(w, h->topic, seq);
@@ -170,7 +170,7 @@ void handover_from_channel(struct worker *w, uint32_t topic, uint32_t subscripti
     struct subscription *s = worker_subscription(w, subscription);
     if (!h) h = begin(w, topic);
     s->cursor = subscription_held_from(s);
-    s->cold = topic_given_until(topic_at(&w->topics, topic));
+    s->held_from = topic_given_until(topic_at(&w->topics, topic));
     s->next = h->leaving;
     h->leaving = subscription;
 }

@@ -8,8 +8,8 @@
 
 #include <assert.h>
 
-#include "shards/lost.h"
 #include "shards/queue.h"
+#include "shards/unreadable.h"
 
 static uint64_t part_id(const struct worker *w, uint64_t id, uint32_t place) {
     return id + (uint64_t)(place + 1) * w->shards;

@@ -41,7 +41,7 @@ struct log_size shard_name_size(const struct worker *w, const struct shard *s, c
         const struct subscription *of = worker_subscription(w, n);
         if (!shard_has_logged(s, of, n)) continue;
         size.records++;
-        size.bytes += of->name_bytes + sizeof of->cold;
+        size.bytes += of->name_bytes + sizeof of->held_from;
     }
     return size;
 }

@@ -4,7 +4,7 @@
  * messages have the same place, seq 0. */
 #include "shards/non_persistent.h"
 
-#include "shards/owners.h"
+#include "shards/key_owners.h"
 #include "shards/policy.h"
 #include "shards/rotation.h"
 #include "shards/subscription.h"
@@ -27,7 +27,7 @@ static uint32_t taker_of(struct worker *w, uint32_t subscription, const struct a
     if (s->paused || !s->turn) return 0;
     if (s->policy != POLICY_KEY) return rotation_next(w, s);
     uint32_t looked = 0;
-    uint32_t owner = owners_find(w, subscription, policy_slot_of(h, one->id), &looked);
+    uint32_t owner = key_owners_find(w, subscription, policy_slot_of(h, one->id), &looked);
     worker_walk(w, looked);
     const struct consumer *c = worker_consumer(w, owner);
     return c->next_turn && !w->peers[client_at(&w->clients, c->client)->acceptor].full ? owner : 0;

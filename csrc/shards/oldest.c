@@ -6,10 +6,10 @@
 
 #include "shards/answers.h"
 #include "shards/handover_state.h"
-#include "shards/lost.h"
 #include "shards/ready.h"
 #include "shards/stream.h"
 #include "shards/subscription.h"
+#include "shards/unreadable.h"
 
 /* The lowest seq of a list of deliveries and `lowest`, after at most *steps steps. */
 static uint64_t lowest_of(const struct worker *w, uint32_t first, uint64_t lowest, uint32_t *steps) {

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shards/names.h"
 #include "shards/queue.h"
+#include "shards/sleeping.h"
 #include "shards/topic_life.h"
 
 uint32_t opened_find(const struct worker *w, uint32_t acceptor, const struct message *m) {

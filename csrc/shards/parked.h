@@ -1,5 +1,5 @@
-/* A client's parked requests, byte for byte as they came over the ring: those that came while its RESERVE waits, or while
- * another request of its goes on. The acceptor's limit on outstanding requests bounds them.
+/* A client's parked requests, byte for byte as they came over the ring: those that came while its RESERVE waits, or
+ * while another request of its goes on. The acceptor's limit on outstanding requests bounds them.
  */
 #ifndef MQ_PARKED_H
 #define MQ_PARKED_H

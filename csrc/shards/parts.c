@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "shards/calls.h"
-#include "shards/lost.h"
+#include "shards/unreadable.h"
 
 /* In a number of parts_of: it is one of `many_parts`. */
 #define MANY           ((uint32_t)1 << 31)

@@ -15,13 +15,13 @@
 #include "shards/durable.h"
 #include "shards/handover_state.h"
 #include "shards/known.h"
-#include "shards/lost.h"
 #include "shards/naming.h"
 #include "shards/records.h"
 #include "shards/room.h"
 #include "shards/split.h"
 #include "shards/stream.h"
 #include "shards/subscription.h"
+#include "shards/unreadable.h"
 
 /* A number of steps that is enough for all. */
 #define ALL (UINT64_MAX / 2)

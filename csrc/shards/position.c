@@ -13,7 +13,6 @@
 #include "shards/finish.h"
 #include "shards/handover_state.h"
 #include "shards/known.h"
-#include "shards/lost.h"
 #include "shards/records.h"
 #include "shards/retain.h"
 #include "shards/room.h"
@@ -21,6 +20,7 @@
 #include "shards/stream.h"
 #include "shards/subscription.h"
 #include "shards/topic_life.h"
+#include "shards/unreadable.h"
 #include "shards/upto.h"
 
 static void dismiss_all(struct worker *w, uint32_t subscription) {

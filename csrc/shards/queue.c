@@ -5,9 +5,9 @@
 #include <stddef.h>
 
 #include "shards/answers.h"
-#include "shards/lost.h"
-#include "shards/names.h"
 #include "shards/ready.h"
+#include "shards/sleeping.h"
+#include "shards/unreadable.h"
 
 static struct heap_places job_places(const struct worker *w) {
     return (struct heap_places){w->jobs.base + offsetof(struct job, place), sizeof(struct job)};
@@ -294,7 +294,7 @@ void queue_unreserve(struct worker *w, uint32_t job) {
 static bool can_be_read(struct worker *w, uint32_t job) {
     const struct job *j = job_at(w, job);
     enum readable readable = record_readable(w, shard_of_job(w, j), job_record(w, j));
-    w->lost_in_turn += readable == READ_FAILS;
+    w->unreadable_in_turn += readable == READ_FAILS;
     return readable == READ_WHOLE;
 }
 
@@ -303,8 +303,8 @@ void queue_serve(struct worker *w, uint32_t topic) {
     struct heap_entry first;
     while (t->waiting_first && !queue_paused(w, t) && ready_first(&t->ready, &w->jobs, &first)) {
         uint32_t job = heap_item(first);
-        if (lost_enough(w) || !can_be_read(w, job)) {
-            lost_serve_later(w, topic);
+        if (unreadable_enough(w) || !can_be_read(w, job)) {
+            unreadable_serve_later(w, topic);
             return;
         }
         uint32_t client = watch_client(watch_at(&w->clients, t->waiting_first));

@@ -51,7 +51,7 @@ void queue_touch(struct worker *w, uint32_t job);
 /* Gives a new job, in no state yet, to a client that waits at its topic, without making it ready before. False: no
  * client waits, or another job would come first. */
 bool queue_serve_at_once(struct worker *w, uint32_t job);
-/* Gives ready jobs of a topic to the clients that wait for them. It stops at one that cannot be read: losing.c removes
+/* Gives ready jobs of a topic to the clients that wait for them. It stops at one that cannot be read: give_up.c removes
  * that in the next turn, and serves on. */
 void queue_serve(struct worker *w, uint32_t topic);
 

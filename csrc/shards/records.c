@@ -7,9 +7,9 @@
 #include "log/large.h"
 #include "shards/forgotten.h"
 #include "shards/known.h"
-#include "shards/lost.h"
 #include "shards/producers.h"
 #include "shards/shard.h"
+#include "shards/unreadable.h"
 
 /* --- appending ---------------------------------------------------------------------------------------------------- */
 
@@ -256,8 +256,8 @@ static struct record head_of_subscription(const struct worker *w, uint8_t kind, 
 void shard_log_subscription(struct worker *w, struct shard *s, struct subscription *of) {
     struct record head = head_of_subscription(w, RECORD_SUBSCRIPTION, of, of->cursor);
     head.flags = (uint16_t)((of->paused ? SUBSCRIPTION_PAUSED : 0) | (of->passed_by_age ? SUBSCRIPTION_BY_AGE : 0));
-    if (of->cursor < of->cold) head.attribute_bytes = sizeof of->cold;
-    append_twice(w, s, &head, &of->cold, of->name, of->name_bytes);
+    if (of->cursor < of->held_from) head.attribute_bytes = sizeof of->held_from;
+    append_twice(w, s, &head, &of->held_from, of->name, of->name_bytes);
     of->logged_cursor = of->cursor;
 }
 

@@ -6,12 +6,10 @@
 #include <string.h>
 
 #include "shards/backlog.h"
-#include "shards/cold.h"
 #include "shards/delivery.h"
 #include "shards/durable.h"
 #include "shards/job_parts.h"
 #include "shards/known.h"
-#include "shards/lost.h"
 #include "shards/parts.h"
 #include "shards/pause.h"
 #include "shards/seek.h"
@@ -20,6 +18,8 @@
 #include "shards/stream.h"
 #include "shards/subscription.h"
 #include "shards/topic_life.h"
+#include "shards/unheld.h"
+#include "shards/unreadable.h"
 
 static uint32_t subscription_of(struct shard *s, uint64_t number) {
     uint32_t subscription = shard_subscription(s, number);
@@ -95,7 +95,7 @@ static void begin_at(struct worker *w, struct shard *s, uint32_t subscription, c
     s->took_from = held_from;
     s->took_until = end;
     made->cursor = made->logged_cursor = r->seq;
-    made->cold = held_from;
+    made->held_from = held_from;
     subscription_pin(w, subscription);
 }
 

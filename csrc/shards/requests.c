@@ -137,13 +137,10 @@ static bool run_parked(struct worker *w, uint32_t client) {
     return true;
 }
 
-bool requests_run_parked(struct worker *w) {
+void requests_run_runnable(struct worker *w) {
     uint32_t client;
-    while ((client = w->clients.lines[LINE_RUNNABLE].first) != 0) {
-        if (!run_parked(w, client)) return false;
+    while ((client = w->clients.lines[LINE_RUNNABLE].first) != 0 && run_parked(w, client))
         client_leave_line(&w->clients, LINE_RUNNABLE, client);
-    }
-    return true;
 }
 
 bool requests_resume(struct worker *w) {

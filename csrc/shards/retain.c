@@ -13,11 +13,11 @@
 #include "shards/compact.h"
 #include "shards/durable.h"
 #include "shards/known.h"
-#include "shards/lost.h"
 #include "shards/records.h"
 #include "shards/room.h"
 #include "shards/stream.h"
 #include "shards/subscription.h"
+#include "shards/unreadable.h"
 
 enum {
     FORGOTTEN_PAGES = 64,  /* messages of a topic looked at in one turn */

@@ -1,15 +1,15 @@
 /* Where a subscription may begin among its topic's messages, and how it is moved there. Memory only. */
 #include "shards/seek.h"
 
-#include "shards/cold.h"
 #include "shards/consumer.h"
 #include "shards/delivery.h"
 #include "shards/due.h"
 #include "shards/known.h"
-#include "shards/lost.h"
 #include "shards/split.h"
 #include "shards/stream.h"
 #include "shards/subscription.h"
+#include "shards/unheld.h"
+#include "shards/unreadable.h"
 
 static uint64_t later_of(uint64_t a, uint64_t b) {
     return a > b ? a : b;
@@ -90,7 +90,7 @@ void subscription_seek(struct worker *w, uint32_t subscription, uint64_t seq) {
     if (s->reader) {
         s->cursor = seq;
     } else if (seq < held_from) {
-        s->cold = held_from;
+        s->held_from = held_from;
         s->cursor = seq;
     } else {
         subscription_release_ahead(w, subscription, seq);

@@ -4,18 +4,18 @@
 
 #include "log/sync.h"
 #include "shards/catalog.h"
-#include "shards/cold.h"
 #include "shards/compact.h"
 #include "shards/drop.h"
+#include "shards/give_up.h"
 #include "shards/known.h"
-#include "shards/losing.h"
-#include "shards/names.h"
 #include "shards/naming.h"
 #include "shards/replay.h"
 #include "shards/replay_subscriptions.h"
 #include "shards/retain.h"
 #include "shards/shard.h"
 #include "shards/skip.h"
+#include "shards/sleeping.h"
+#include "shards/unheld.h"
 
 bool worker_own(struct worker *w, uint32_t shard) {
     assert(shard < w->shards && !w->own[shard]);
@@ -229,5 +229,5 @@ uint64_t worker_live_jobs(struct worker *w, uint32_t shard, uint32_t segment, ui
 
 bool worker_compact(struct worker *w, uint32_t shard, uint64_t budget) {
     struct shard *s = w->own[shard];
-    return shard_compact(w, s, budget) && (!s->passed_over || shard_lose_rest(w, s));
+    return shard_compact(w, s, budget) && (!s->passed_over || shard_give_up_rest(w, s));
 }

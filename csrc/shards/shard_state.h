@@ -74,7 +74,7 @@ struct shard {
     uint64_t jobs;
     uint64_t replayed_ns;           /* recovery: the time that the log's records have come to */
     uint64_t scan_offset;           /* where compaction continues in the first segment */
-    bool passed_over;               /* ... some of which was unreadable: lost.c then looks for what it had */
+    bool passed_over;               /* ... some of which was unreadable: unreadable.c then looks for what it had */
     uint32_t rest_job, rest_topic;  /* ... from these on, */
     uint64_t rest_seq;              /* ... and from this seq of the topic */
     uint64_t sync_upto;             /* how far the round of syncs under way covers the log */

@@ -23,7 +23,7 @@ void split_again(struct worker *w, uint32_t split, uint32_t consumer);
 void split_over(struct worker *w, uint32_t split);
 /* The first seq from which on a subscription refers to all messages. */
 static inline uint64_t subscription_held_from(const struct subscription *s) {
-    return s->cursor > s->cold ? s->cursor : s->cold;
+    return s->cursor > s->held_from ? s->cursor : s->held_from;
 }
 
 #endif

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "shards/answers.h"
-#include "shards/losing.h"
+#include "shards/give_up.h"
 #include "shards/queue.h"
 #include "shards/ready.h"
 

@@ -5,18 +5,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shards/cold.h"
 #include "shards/consumer.h"
 #include "shards/delivery.h"
 #include "shards/due.h"
 #include "shards/handover_state.h"
-#include "shards/lost.h"
-#include "shards/owners.h"
+#include "shards/key_owners.h"
 #include "shards/parts.h"
 #include "shards/shard.h"
 #include "shards/split.h"
 #include "shards/stream.h"
 #include "shards/tomb.h"
+#include "shards/unheld.h"
+#include "shards/unreadable.h"
 
 bool subscriptions_open(struct subscriptions *all, uint32_t limit, uint32_t consumer_limit, uint32_t delivery_limit,
                         uint32_t shards, uint64_t seed) {
@@ -42,7 +42,7 @@ void subscriptions_close(struct subscriptions *all) {
     }
     map_free(&all->numbers);
     map_free(&all->slot_uses);
-    owners_free(all);
+    key_owners_free(all);
     map_free(&all->parts_of);
     arena_close(&all->slots);
     arena_close(&all->parts);
@@ -74,7 +74,7 @@ bool subscription_front(struct worker *w, uint32_t subscription, uint64_t *seq) 
     struct subscription *s = worker_subscription(w, subscription);
     const struct topic *t = subscription_topic(w, s);
     uint64_t horizon = subscription_horizon(t);
-    if (s->cursor < s->cold && position_front(w, subscription, horizon, seq)) return true;
+    if (s->cursor < s->held_from && position_front(w, subscription, horizon, seq)) return true;
     while (s->cursor < horizon) {
         uint64_t next = stream_next(&t->stream, s->cursor);
         if (next >= horizon) {
@@ -93,7 +93,7 @@ bool subscription_front(struct worker *w, uint32_t subscription, uint64_t *seq) 
 
 void subscription_pass(struct worker *w, uint32_t subscription) {
     struct subscription *s = worker_subscription(w, subscription);
-    if (s->cursor < s->cold)
+    if (s->cursor < s->held_from)
         position_pass(w, subscription);
     else
         s->taken++;
@@ -110,7 +110,7 @@ bool subscription_holds(const struct worker *w, uint32_t subscription, uint64_t 
 uint64_t subscription_depth(const struct worker *w, const struct subscription *s) {
     const struct topic *t = subscription_topic(w, s);
     return (t->ahead > s->taken ? t->ahead - s->taken : 0) + s->redeliveries +
-           (s->cursor < s->cold ? position_depth(w, s) : 0);
+           (s->cursor < s->held_from ? position_depth(w, s) : 0);
 }
 
 /* --- subscriptions ------------------------------------------------------------------------------------------------ */
@@ -181,7 +181,7 @@ uint32_t subscription_make_reader(struct worker *w, uint32_t topic, const char *
     t->reader_count++;
     s->reader = true;
     s->cursor = s->logged_cursor = t->next_seq;
-    s->cold = s->taken = UINT64_MAX;
+    s->held_from = s->taken = UINT64_MAX;
     return subscription;
 }
 

@@ -10,13 +10,13 @@
  *   due.c            which subscriptions are to be visited
  *   redelivery.c     redeliveries
  *   rotation.c       which consumer's turn it is
- *   slots.c          keys of which a consumer has messages in flight
- *   owners.c         which consumer has a key
+ *   keys_in_flight.c keys of which a consumer has messages in flight
+ *   key_owners.c     which consumer has a key
  *   delivery.c       the states of deliveries, and their timers
  *   split.c          batches delivered message by message to consumers that do not know them
  *   consumer.c       consumers: made, removed, what they give back
  *   policy.c         which consumer gets the next message, if they do not take turns
- *   cold.c           what a subscription that was set back does not hold
+ *   unheld.c         what a subscription that was set back does not hold
  *   subscription.c   the cursor, and what it passes
  *   seek.c           where a subscription may begin, and how it is moved
  *
@@ -98,7 +98,7 @@ struct subscription {
     uint64_t mix;    /* mixed into the keys of its deliveries, so that they differ from other subscriptions' */
 
     uint64_t cursor, logged_cursor; /* seq of the next message; the same as last logged */
-    uint64_t cold;                  /* it was moved back: it refers to no message between the cursor and here */
+    uint64_t held_from;             /* it was moved back: it refers to no message between the cursor and here */
     uint64_t over_until; /* its deliveries before this seq are finished and being released (upto.c); 0: none */
     uint64_t taken;      /* how many of topic.ahead the cursor has passed */
     uint64_t joined;     /* topic.messages when it was made, less those that waited for it */
@@ -247,7 +247,7 @@ struct subscriptions {
     uint32_t due_first, due_last;
     uint32_t touched_first;
     uint32_t over_first;  /* list of subscriptions with over_until */
-    struct owner *owners; /* KEY_SLOTS of them; see owners.c. NULL: no subscription needed it yet */
+    struct owner *owners; /* KEY_SLOTS of them; see key_owners.c. NULL: no subscription needed it yet */
     uint64_t owner_rounds;
     uint32_t parts_limit; /* WORKER_MAX_IN_PARTS, or less in tests; of those with many parts so much less */
     uint64_t random;

@@ -10,11 +10,11 @@
 #include <stdlib.h>
 
 #include "shards/job_parts.h"
-#include "shards/lost.h"
-#include "shards/names.h"
 #include "shards/queue.h"
 #include "shards/shard.h"
+#include "shards/sleeping.h"
 #include "shards/stream.h"
+#include "shards/unreadable.h"
 
 /* How many items of the arena are looked at for reserved jobs, for each message that a turn may touch. */
 enum { LOOKED_AT = 16 };

@@ -1,7 +1,7 @@
 /* A topic on a worker: its next seq, its job queue, its subscriptions, and the clients that use or watch it.
  *
  * A topic is seen (listed, counted) while a client uses or watches it, a job is in it, or it is durable. After that it
- * sleeps: it keeps its number and next_seq, because a seq is never given out twice, until it is forgotten (names.c).
+ * sleeps: it keeps its number and next_seq, because a seq is never given out twice, until it is forgotten (sleeping.c).
  *
  * A message goes into the job queue. In a durable topic, which stays until it is deleted, it does so only if the tube
  * is wanted. There it also goes into the stream, where each subscription refers to it; as long as there is no
@@ -57,7 +57,7 @@ struct topic {
     struct keeping *keeping;   /* rewriting of messages it is to retain, under way, or NULL (retain.c) */
 
     bool nameless; /* recovery has not found its name, so it has an invented one */
-    bool asleep;   /* see names.c */
+    bool asleep;   /* see sleeping.c */
     bool durable;
     bool listed;         /* as topic_listed() said when that was last noted on the board */
     bool ephemeral;      /* durable, but deleted with its last subscription */
@@ -68,7 +68,7 @@ struct topic {
     bool keeps;      /* it keeps messages from stopped_seq on: it is stopped, or is releasing them since (pause.c) */
     bool ending;     /* it is being deleted: its stream is in a tomb already */
     bool terminated; /* it takes no more messages */
-    bool unserved;   /* its waiting clients are served in the next turn: see lost.h */
+    bool unserved;   /* its waiting clients are served in the next turn: see unreadable.h */
     bool blocked;    /* by an open transaction: nothing is delivered from blocked_seq on */
     bool
         had_ephemeral; /* it had an ephemeral subscription in this process, so the log may lack references its stream has */

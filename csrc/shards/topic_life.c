@@ -16,8 +16,6 @@
 #include "shards/job_parts.h"
 #include "shards/known.h"
 #include "shards/leave.h"
-#include "shards/lost.h"
-#include "shards/names.h"
 #include "shards/naming.h"
 #include "shards/pause.h"
 #include "shards/queue.h"
@@ -27,10 +25,12 @@
 #include "shards/room.h"
 #include "shards/seek.h"
 #include "shards/shard.h"
+#include "shards/sleeping.h"
 #include "shards/stream.h"
 #include "shards/subscription.h"
 #include "shards/tomb.h"
 #include "shards/transaction_end.h"
+#include "shards/unreadable.h"
 
 /* --- the tube of a durable topic ---------------------------------------------------------------------------------- */
 

@@ -8,7 +8,6 @@
 #include "shards/consumer.h"
 #include "shards/delivery.h"
 #include "shards/finish.h"
-#include "shards/lost.h"
 #include "shards/parts.h"
 #include "shards/records.h"
 #include "shards/room.h"
@@ -17,6 +16,7 @@
 #include "shards/stream.h"
 #include "shards/subscription.h"
 #include "shards/transactions.h"
+#include "shards/unreadable.h"
 
 static struct acknowledgement *at(const struct worker *w, uint32_t n) {
     return acknowledgement_at(&w->transactions, n);

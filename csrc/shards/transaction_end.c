@@ -8,7 +8,6 @@
 #include "shards/enter.h"
 #include "shards/handover_state.h"
 #include "shards/large.h"
-#include "shards/lost.h"
 #include "shards/naming.h"
 #include "shards/queue.h"
 #include "shards/records.h"
@@ -19,6 +18,7 @@
 #include "shards/subscription.h"
 #include "shards/transaction_acks.h"
 #include "shards/transactions.h"
+#include "shards/unreadable.h"
 
 /* If a large message of the topic is being committed, what has been written of it is given up. */
 static void stop_writing(struct worker *w, uint32_t topic) {
@@ -116,7 +116,7 @@ static enum outcome publish_staged(struct worker *w, uint32_t topic, const struc
     if (stream_place(&t->stream, item->seq)) return DONE; /* it is there, though its PUBLISH record was lost */
     if (!r) {
         stop_writing(w, topic);
-        lost_note(w, topic, item->position);
+        unreadable_note(w, topic, item->position);
         return DONE;
     }
     memcpy(&a, record_attributes(r), sizeof a);

@@ -2,14 +2,14 @@
 #include "shards/tube.h"
 
 #include "shards/answers.h"
+#include "shards/give_up.h"
 #include "shards/handover_state.h"
-#include "shards/losing.h"
-#include "shards/lost.h"
 #include "shards/queue.h"
 #include "shards/ready.h"
 #include "shards/records.h"
 #include "shards/room.h"
 #include "shards/topic_life.h"
+#include "shards/unreadable.h"
 
 /* Notes whether the client wants headers. It has one such request at a time: the next is handled after the reply. */
 static void note_wish(struct worker *w, uint32_t client, const struct message *m) {
@@ -38,7 +38,7 @@ static enum readable deliverable(struct worker *w, uint32_t client, uint32_t job
 /* The most urgent job that a client may take, or 0; *more: the search goes on in the next turn. */
 static uint32_t best_readable(struct worker *w, uint32_t client, bool *more) {
     uint32_t job;
-    while ((job = queue_best(w, client)) && !lost_enough(w)) {
+    while ((job = queue_best(w, client)) && !unreadable_enough(w)) {
         enum readable readable = deliverable(w, client, job);
         if (readable == READ_WHOLE) return job;
         if (readable == READ_MORE) break;

@@ -17,17 +17,17 @@
 #include "shards/delivery.h"
 #include "shards/dispatch.h"
 #include "shards/finish.h"
+#include "shards/give_up.h"
 #include "shards/handover.h"
 #include "shards/large_left.h"
 #include "shards/leave.h"
-#include "shards/losing.h"
-#include "shards/names.h"
 #include "shards/pause.h"
 #include "shards/peer.h"
 #include "shards/queue.h"
 #include "shards/requests.h"
 #include "shards/retain.h"
 #include "shards/shard.h"
+#include "shards/sleeping.h"
 #include "shards/subscription.h"
 #include "shards/tomb.h"
 #include "shards/topic_life.h"
@@ -344,7 +344,7 @@ bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
     w->steps = w->walked = 0;
     w->turns++;
     if (!w->failing) {
-        busy = losing_serve_now(w);
+        busy = give_up_unserved(w);
         busy |= peers_leave(w);
         busy |= requests_resume(w);
         busy |= consumers_leave(w);

@@ -55,9 +55,9 @@ enum {
     WORKER_TURN_WALK = 1 << 18, /* items of lists that requests walk in one turn; further requests wait for the next; */
     WORKER_LONG_WALK = 1 << 12, /* ... a client whose request walked this many goes on in the next */
     WORKER_LETTING_GO = 4,      /* steps that a watch, consumer or producer of a client that has left takes */
-    WORKER_LOST_IN_TURN = 64,   /* unreadable jobs that are handled in one turn */
-    WORKER_SYNC_FDS = 4096,     /* synced in one round */
-    WORKER_LOST_MOST = 16,      /* unreadable messages remembered until Python asks about them */
+    WORKER_UNREADABLE_IN_TURN = 64, /* unreadable jobs that are handled in one turn */
+    WORKER_SYNC_FDS = 4096,         /* synced in one round */
+    WORKER_UNREADABLE_MOST = 16,    /* unreadable messages remembered until Python asks about them */
 };
 
 _Static_assert(WORKER_MAX_WATCHES > (MAX_ALL_WATCHED + MAX_CONNECTIONS) * BOARD_MAX_ACCEPTORS, "nor is a watch");
@@ -67,7 +67,7 @@ _Static_assert(WORKER_MAX_CLIENTS > MAX_CONNECTIONS * BOARD_MAX_ACCEPTORS, "no c
 #define SAFETY_MARGIN_NS 1000000000ULL
 
 /* A message that could not be read. */
-struct lost {
+struct unreadable {
     struct damage place;
     char topic[TOPIC_NAME_BYTES + 1];
 };
@@ -104,7 +104,7 @@ struct peer {
     struct channel *next; /* of its successor, attached when all are released; NULL: none */
 };
 
-/* A large message of which it is looked piece by piece whether it can be read (lost.h). */
+/* A large message of which it is looked piece by piece whether it can be read (unreadable.h). */
 struct looked_at {
     const struct record *record; /* with its id and length, as another may come to lie there; NULL: none */
     uint64_t id;
@@ -140,11 +140,11 @@ struct worker {
     struct transactions transactions;
     struct attachments attachments;
 
-    struct lost lost[WORKER_LOST_MOST];
-    uint32_t lost_count, lost_listed, lost_told;
-    uint32_t lost_in_turn;
+    struct unreadable unreadable[WORKER_UNREADABLE_MOST];
+    uint32_t unreadable_count, unreadable_listed, unreadable_told;
+    uint32_t unreadable_in_turn;
     struct looked_at looked_at;
-    uint32_t *unserved, unserved_count, unserved_capacity; /* topics whose waiting clients: see lost_serve_later */
+    uint32_t *unserved, unserved_count, unserved_capacity; /* topics: see unreadable_serve_later */
 
     struct wheel inflight; /* reservations, by when the last second begins, then by deadline */
     struct heap delays;    /* topics, by the deadline of the first delayed job */

@@ -43,7 +43,7 @@ void worker_lost_end(struct worker *w, uint32_t shard);
 bool worker_replay(struct worker *w, uint32_t shard, struct replay *out, uint64_t now_ns, uint64_t wall_ns);
 void worker_recovered(struct worker *w);
 bool worker_note_ends(struct worker *w);
-uint32_t worker_lost(struct worker *w, struct damage *place, const char **topic);
+uint32_t worker_unreadable(struct worker *w, struct damage *place, const char **topic);
 uint32_t worker_nameless(const struct worker *w, uint32_t shard, uint64_t *messages);
 int64_t worker_wanting_shard(const struct worker *w, uint64_t *bytes, uint32_t *segment);
 void worker_ask_segment(struct worker *w, uint32_t shard);

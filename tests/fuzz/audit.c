@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shards/cold.h"
 #include "shards/consumer.h"
 #include "shards/delivery.h"
 #include "shards/handover_state.h"
@@ -16,6 +15,7 @@
 #include "shards/subscription.h"
 #include "shards/tomb.h"
 #include "shards/transactions.h"
+#include "shards/unheld.h"
 
 static const struct subscription *at(const struct worker *w, uint32_t subscription) {
     return subscription_at(&w->subscriptions, subscription);
@@ -130,7 +130,7 @@ static bool is_adopted(const struct topic *t) {
 static bool holds_ahead(const struct worker *w, uint32_t subscription, uint64_t seq) {
     const struct subscription *s = at(w, subscription);
     const struct topic *t = topic_at(&w->topics, s->topic);
-    uint64_t until = s->gone ? s->cold : topic_given_until(t);
+    uint64_t until = s->gone ? s->held_from : topic_given_until(t);
     if (seq < (s->gone ? s->cursor : subscription_held_from(s)) || seq >= until || stream_delayed(&t->stream, seq))
         return false;
     /* Jobs come in no order of seqs: those that have not yet are the job queue's alone, though the cursor is before them. */
@@ -197,7 +197,7 @@ static void audit_stream(const struct worker *w, uint32_t topic) {
              seq = stream_next(&t->stream, seq + 1))
             ahead += holds_ahead(w, n, seq);
         uint64_t deliverable = ahead + at(w, n)->redeliveries;
-        if (at(w, n)->cursor < at(w, n)->cold) deliverable += position_depth(w, at(w, n));
+        if (at(w, n)->cursor < at(w, n)->held_from) deliverable += position_depth(w, at(w, n));
         if (t->ahead - at(w, n)->taken != ahead || subscription_depth(w, at(w, n)) != deliverable)
             fprintf(stderr, "%.*s %.*s: %llu are ahead (%llu), depth %llu (%llu)\n", (int)t->name_bytes, t->name,
                     (int)at(w, n)->name_bytes, at(w, n)->name, (unsigned long long)ahead,

@@ -18,7 +18,7 @@ from tests.shards.test_attach import FENCE, attach
 MIB = 1 << 20
 PIECES = 24
 BODY = b"".join(random.Random(n).randbytes(1 << 16) * 16 for n in range(PIECES)) + b"odd"
-LOOKS = PIECES // 4 + 1  # turns in which it is looked whether it can be read: LOOK_PIECE_BYTES, csrc/shards/lost.h
+LOOKS = PIECES // 4 + 1  # turns of looking whether it can be read: LOOK_PIECE_BYTES, csrc/shards/unreadable.h
 PRODUCER = struct.Struct("<QQII")
 
 

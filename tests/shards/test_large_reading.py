@@ -151,7 +151,7 @@ def test_waiting_clients_get_what_was_given_back(bench: Channels) -> None:
 
 def unreadable(bench: Channels) -> int:
     place, topic = ffi.new("struct damage *"), ffi.new("const char **")
-    return int(lib.worker_lost(bench.worker, place, topic))
+    return int(lib.worker_unreadable(bench.worker, place, topic))
 
 
 @pytest.mark.parametrize("channel", [False, True])

@@ -38,7 +38,7 @@ from tests.shards.test_packed import publish as publish_batch
 from tests.shards.test_shard_protocol import ask
 
 PAGE = 4096
-IN_TURN = 64  # WORKER_LOST_IN_TURN, csrc/shards/worker_state.h
+IN_TURN = 64  # WORKER_UNREADABLE_IN_TURN, csrc/shards/worker_state.h
 
 
 @pytest.fixture
@@ -70,8 +70,8 @@ def lose(bench: Channels) -> None:
 def lost(bench: Channels) -> int:
     """How many were lost since this was asked last."""
     place, topic = ffi.new("struct damage *"), ffi.new("const char **")
-    count = int(lib.worker_lost(bench.worker, place, topic))
-    while lib.worker_lost(bench.worker, place, topic):
+    count = int(lib.worker_unreadable(bench.worker, place, topic))
+    while lib.worker_unreadable(bench.worker, place, topic):
         pass
     return count
 
@@ -357,7 +357,7 @@ def test_of_many_that_are_lost_at_once_each_topics_first_are_named(bench: Channe
     bench.turn()
     place, topic = ffi.new("struct damage *"), ffi.new("const char **")
     named, left = [], []
-    while count := lib.worker_lost(bench.worker, place, topic):
+    while count := lib.worker_unreadable(bench.worker, place, topic):
         left.append(count)
         named.append(ffi.string(topic[0]))
     assert left[0] == 62 and len(named) == left[0] - left[-1] + 1

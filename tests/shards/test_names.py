@@ -29,7 +29,7 @@ from tests.shards.bench import (
 
 # 3,000,000 takes five minutes.
 TUBES = int(os.environ.get("MQ_TEST_TUBES", "30000"))
-ASLEEP = 320 * SHARDS  # SLEEPING_MOST + FORGOTTEN_AT_ONCE, csrc/shards/names.c
+ASLEEP = 320 * SHARDS  # SLEEPING_MOST + FORGOTTEN_AT_ONCE, csrc/shards/sleeping.c
 TOO_MANY = lib.STATUS_TOO_MANY
 AT_ONCE = 500
 REMEMBERED = 1024  # FORGOTTEN_MOST, csrc/shards/forgotten.h

@@ -59,10 +59,8 @@ static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *dat
 }
 
 /* To a PUBLISH: only a failure is worth a word. */
-static void answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value, uint64_t id,
-                   const uint8_t *body, uint32_t body_bytes) {
-    (void)kind, (void)value, (void)id, (void)body, (void)body_bytes;
-    if (status != STATUS_OK) put_line(a, c, "(not taken)", sizeof "(not taken)" - 1);
+static void answer(struct acceptor *a, struct connection *c, const struct codec_answer *of) {
+    if (of->status != STATUS_OK) put_line(a, c, "(not taken)", sizeof "(not taken)" - 1);
 }
 
 static void pushed(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *message) {

@@ -165,28 +165,27 @@ void beanstalk_answer_failure(struct acceptor *a, struct connection *c, uint8_t 
     answer_text(a, c, failure_text(status));
 }
 
-void beanstalk_answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value,
-                      uint64_t id, const uint8_t *body, uint32_t body_bytes) {
-    if (kind == MSG_BARRIER) {
+void beanstalk_answer(struct acceptor *a, struct connection *c, const struct codec_answer *answer) {
+    if (answer->kind == MSG_BARRIER) {
         /* A worker that has died is told everything again when it is back. */
-        (void)socket_say(a, c, body, body_bytes);
+        (void)socket_say(a, c, answer->body, answer->body_bytes);
         return;
     }
-    if (status != STATUS_OK) {
-        beanstalk_answer_failure(a, c, status);
+    if (answer->status != STATUS_OK) {
+        beanstalk_answer_failure(a, c, answer->status);
         return;
     }
-    switch (kind) {
-    case MSG_PUBLISH: answer_number(a, c, "INSERTED ", value); break;
-    case MSG_KICK: answer_number(a, c, "KICKED ", id); break;
+    switch (answer->kind) {
+    case MSG_PUBLISH: answer_number(a, c, "INSERTED ", answer->value); break;
+    case MSG_KICK: answer_number(a, c, "KICKED ", answer->id); break;
     case MSG_RESERVE_ID:
-    case MSG_RESERVE: answer_job(a, c, "RESERVED ", id, body, body_bytes); break;
+    case MSG_RESERVE: answer_job(a, c, "RESERVED ", answer->id, answer->body, answer->body_bytes); break;
     case MSG_PEEK_ID:
     case MSG_PEEK_READY:
     case MSG_PEEK_DELAYED:
-    case MSG_PEEK_BURIED: answer_job(a, c, "FOUND ", id, body, body_bytes); break;
-    case MSG_STATS_ID: answer_job_stats(a, c, body, body_bytes); break;
-    case MSG_STATS_TOPIC: answer_tube_stats(a, c, body, body_bytes); break;
-    default: answer_text(a, c, done_texts[kind]);
+    case MSG_PEEK_BURIED: answer_job(a, c, "FOUND ", answer->id, answer->body, answer->body_bytes); break;
+    case MSG_STATS_ID: answer_job_stats(a, c, answer->body, answer->body_bytes); break;
+    case MSG_STATS_TOPIC: answer_tube_stats(a, c, answer->body, answer->body_bytes); break;
+    default: answer_text(a, c, done_texts[answer->kind]);
     }
 }

@@ -7,7 +7,6 @@
 enum { CRLF_BYTES = 2 };
 
 void beanstalk_answer_failure(struct acceptor *a, struct connection *c, uint8_t status);
-void beanstalk_answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value,
-                      uint64_t id, const uint8_t *body, uint32_t body_bytes);
+void beanstalk_answer(struct acceptor *a, struct connection *c, const struct codec_answer *answer);
 
 #endif

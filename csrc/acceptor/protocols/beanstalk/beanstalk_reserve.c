@@ -70,9 +70,14 @@ static void deliver(struct acceptor *a, struct connection *c, uint32_t worker, u
     beanstalk_set_waiting(a, c, false);
     if (status == STATUS_OK) {
         beanstalk_of(c)->holding_workers |= bit_of(worker);
-        beanstalk_answer(a, c, MSG_RESERVE, status, 0, reply->id, (const uint8_t *)(reply + 1), reply->body_bytes);
+        beanstalk_answer(a, c,
+                         &(struct codec_answer){.kind = MSG_RESERVE,
+                                                .status = status,
+                                                .id = reply->id,
+                                                .body = (const uint8_t *)(reply + 1),
+                                                .body_bytes = reply->body_bytes});
     } else {
-        beanstalk_answer(a, c, MSG_RESERVE, status, 0, 0, NULL, 0);
+        beanstalk_answer_failure(a, c, status);
     }
 }
 

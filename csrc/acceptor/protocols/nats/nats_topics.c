@@ -153,10 +153,9 @@ void nats_kept(struct acceptor *a, struct connection *c, uint32_t worker, const 
     if (reply->status == STATUS_OK) tell(a, nats_server_of(a, c), slot->body, slot->body_bytes, reply->seq, NULL);
 }
 
-void nats_not_kept(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value, uint64_t id,
-                   const uint8_t *body, uint32_t body_bytes) {
-    (void)kind, (void)value, (void)id;
-    if (status != STATUS_OK) tell(a, nats_server_of(a, c), body, body_bytes, 0, reason_of(status));
+void nats_not_kept(struct acceptor *a, struct connection *c, const struct codec_answer *answer) {
+    if (answer->status != STATUS_OK)
+        tell(a, nats_server_of(a, c), answer->body, answer->body_bytes, 0, reason_of(answer->status));
 }
 
 void nats_kept_routed(struct acceptor *a, struct connection *c, uint32_t worker, const struct slot *slot,
@@ -165,10 +164,9 @@ void nats_kept_routed(struct acceptor *a, struct connection *c, uint32_t worker,
     if (reply->status == STATUS_OK) tell(a, route_server(a, c), slot->body, slot->body_bytes, reply->seq, NULL);
 }
 
-void nats_not_kept_routed(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value,
-                          uint64_t id, const uint8_t *body, uint32_t body_bytes) {
-    (void)kind, (void)value, (void)id;
-    if (status != STATUS_OK) tell(a, route_server(a, c), body, body_bytes, 0, reason_of(status));
+void nats_not_kept_routed(struct acceptor *a, struct connection *c, const struct codec_answer *answer) {
+    if (answer->status != STATUS_OK)
+        tell(a, route_server(a, c), answer->body, answer->body_bytes, 0, reason_of(answer->status));
 }
 
 /* --- messages published through other protocols ------------------------------------------------------------------- */

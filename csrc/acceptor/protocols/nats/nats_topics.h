@@ -15,12 +15,10 @@ void nats_keep_routed(struct acceptor *a, struct connection *c, struct nats_serv
 /* Handle the worker's reply (see struct codec), and tell the publisher: .replied and .answer of the codecs. */
 void nats_kept(struct acceptor *a, struct connection *c, uint32_t worker, const struct slot *slot,
                const struct message *reply);
-void nats_not_kept(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value, uint64_t id,
-                   const uint8_t *body, uint32_t body_bytes);
+void nats_not_kept(struct acceptor *a, struct connection *c, const struct codec_answer *answer);
 void nats_kept_routed(struct acceptor *a, struct connection *c, uint32_t worker, const struct slot *slot,
                       const struct message *reply);
-void nats_not_kept_routed(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value,
-                          uint64_t id, const uint8_t *body, uint32_t body_bytes);
+void nats_not_kept_routed(struct acceptor *a, struct connection *c, const struct codec_answer *answer);
 
 /* Messages that other protocols publish to bound topics, for NATS subscribers. */
 bool nats_wants_topic(struct acceptor *a, void *state, const uint8_t *name, size_t bytes);

@@ -275,18 +275,16 @@ static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *dat
 
 /* --- replies ------------------------------------------------------------------------------------------------------ */
 
-static void answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value, uint64_t id,
-                   const uint8_t *body, uint32_t body_bytes) {
+static void answer(struct acceptor *a, struct connection *c, const struct codec_answer *of) {
     static const uint8_t ok[] = {0, 0, 0, 6, 0, 0, 0, FRAME_RESPONSE, 'O', 'K'};
-    (void)id;
-    if (kind == MSG_BARRIER) {
-        uint8_t *room = body_bytes > 0 ? socket_room(a, c, body_bytes) : NULL;
+    if (of->kind == MSG_BARRIER) {
+        uint8_t *room = of->body_bytes > 0 ? socket_room(a, c, of->body_bytes) : NULL;
         if (room == NULL) return;
-        memcpy(room, body, body_bytes);
-        socket_written(a, c, room + body_bytes);
+        memcpy(room, of->body, of->body_bytes);
+        socket_written(a, c, room + of->body_bytes);
         return;
     }
-    if (status == STATUS_OK) {
+    if (of->status == STATUS_OK) {
         uint8_t *room = socket_room(a, c, sizeof ok);
         if (room == NULL) return;
         memcpy(room, ok, sizeof ok);
@@ -294,10 +292,10 @@ static void answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8
         return;
     }
     char text[SHORT_TEXT];
-    const char *name = kind == MSG_PUBLISH_MANY ? "MPUB" : value == WAS_DPUB ? "DPUB" : "PUB";
-    const char *why = status == STATUS_NO_SPACE   ? "no space"
-                      : status == STATUS_TOO_MANY ? "too many topics"
-                                                  : "outcome unknown";
+    const char *name = of->kind == MSG_PUBLISH_MANY ? "MPUB" : of->value == WAS_DPUB ? "DPUB" : "PUB";
+    const char *why = of->status == STATUS_NO_SPACE   ? "no space"
+                      : of->status == STATUS_TOO_MANY ? "too many topics"
+                                                      : "outcome unknown";
     int bytes = snprintf(text, sizeof text, "E_%s_FAILED %s failed %s", name, name, why);
     nsq_say(a, c, FRAME_ERROR, text, (size_t)bytes);
     c->closing = true;

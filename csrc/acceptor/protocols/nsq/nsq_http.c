@@ -132,15 +132,11 @@ static void say(struct acceptor *a, struct connection *c, enum answer which, uin
     if (room != NULL) socket_written(a, c, put_answer(a, c, room, which, says));
 }
 
-static void answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value, uint64_t id,
-                   const uint8_t *body, uint32_t body_bytes) {
-    (void)id;
-    (void)body;
-    (void)body_bytes;
-    enum answer failed = status == STATUS_TOO_MANY ? ANSWER_TOO_MANY
-                         : kind == MSG_CHANGE      ? ANSWER_FAILED
-                                                   : ANSWER_EXITING;
-    say(a, c, status == STATUS_OK ? ANSWER_OK : failed, value);
+static void answer(struct acceptor *a, struct connection *c, const struct codec_answer *of) {
+    enum answer failed = of->status == STATUS_TOO_MANY ? ANSWER_TOO_MANY
+                         : of->kind == MSG_CHANGE      ? ANSWER_FAILED
+                                                       : ANSWER_EXITING;
+    say(a, c, of->status == STATUS_OK ? ANSWER_OK : failed, of->value);
 }
 
 /* --- what becomes of the connection ------------------------------------------------------------------------------- */

@@ -30,9 +30,8 @@ static bool heard_alone(struct acceptor *a, struct connection *c, uint32_t worke
 }
 
 /* Never has anything to do: only Python's requests have a slot, and Python handles their replies. */
-static void answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value, uint64_t id,
-                   const uint8_t *body, uint32_t body_bytes) {
-    (void)a, (void)c, (void)kind, (void)status, (void)value, (void)id, (void)body, (void)body_bytes;
+static void answer(struct acceptor *a, struct connection *c, const struct codec_answer *of) {
+    (void)a, (void)c, (void)of;
 }
 
 /* --- input --------------------------------------------------------------------------------------------------------- */

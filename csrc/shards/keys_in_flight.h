@@ -1,6 +1,6 @@
 /* Keys of which a consumer has messages in flight. */
-#ifndef MQ_SHARDS_SLOTS_H
-#define MQ_SHARDS_SLOTS_H
+#ifndef MQ_SHARDS_KEYS_IN_FLIGHT_H
+#define MQ_SHARDS_KEYS_IN_FLIGHT_H
 
 #include "shards/worker_state.h"
 

@@ -5,7 +5,7 @@
  * next seqs, and a FLOOR record has the floor and the numbers they had. So the log knows no more names than are in
  * memory. One that comes back counts on from its own next seq, if that is still remembered (forgotten.h).
  */
-#include "shards/names.h"
+#include "shards/sleeping.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
  *
  * That is a look at each consumer. Where there are many, a table for all subscriptions of the worker remembers what was
  * found, until a consumer comes or goes. */
-#include "shards/owners.h"
+#include "shards/key_owners.h"
 
 #include <stdlib.h>
 
@@ -40,7 +40,7 @@ static uint32_t look(const struct worker *w, const struct subscription *s, uint1
     return owner;
 }
 
-uint32_t owners_find(struct worker *w, uint32_t subscription, uint16_t slot, uint32_t *looked) {
+uint32_t key_owners_find(struct worker *w, uint32_t subscription, uint16_t slot, uint32_t *looked) {
     struct subscriptions *all = &w->subscriptions;
     struct subscription *s = worker_subscription(w, subscription);
     if (s->consumers >= REMEMBERED_FROM && !all->owners) all->owners = calloc(KEY_SLOTS, sizeof *all->owners);
@@ -58,10 +58,10 @@ uint32_t owners_find(struct worker *w, uint32_t subscription, uint16_t slot, uin
     return consumer;
 }
 
-void owners_changed(struct subscription *s) {
+void key_owners_changed(struct subscription *s) {
     s->owners = 0;
 }
 
-void owners_free(struct subscriptions *all) {
+void key_owners_free(struct subscriptions *all) {
     free(all->owners);
 }

@@ -1,19 +1,19 @@
-/* What a subscription that was set back does not hold: the messages between its cursor and `cold`, where the cursor was
- * before. It takes those that are retained back as it passes them. If it is durable, segments with that range are kept
- * meanwhile: it is pinned. Memory only.
+/* What a subscription that was set back does not hold: the messages between its cursor and `held_from`, where the
+ * cursor was before. It takes those that are retained back as it passes them. If it is durable, segments with that range are
+ * kept meanwhile: it is pinned. Memory only.
  */
-#include "shards/cold.h"
+#include "shards/unheld.h"
 
 #include "shards/delivery.h"
 #include "shards/known.h"
-#include "shards/lost.h"
 #include "shards/shard.h"
 #include "shards/stream.h"
+#include "shards/unreadable.h"
 
 bool position_front(struct worker *w, uint32_t subscription, uint64_t until, uint64_t *seq) {
     struct subscription *s = worker_subscription(w, subscription);
     const struct topic *t = subscription_topic(w, s);
-    uint64_t end = s->cold < until ? s->cold : until, oldest = retained_oldest(subscription_shard(w, s));
+    uint64_t end = s->held_from < until ? s->held_from : until, oldest = retained_oldest(subscription_shard(w, s));
     while (s->cursor < end) {
         uint64_t next = stream_next_place(&t->stream, s->cursor, oldest);
         s->cursor = next < end ? next : end;
@@ -48,12 +48,12 @@ void position_pass(struct worker *w, uint32_t subscription) {
 uint64_t position_depth(const struct worker *w, const struct subscription *s) {
     const struct topic *t = subscription_topic(w, s);
     uint64_t horizon = subscription_horizon(t);
-    return stream_count(&t->stream, s->cursor, s->cold < horizon ? s->cold : horizon);
+    return stream_count(&t->stream, s->cursor, s->held_from < horizon ? s->held_from : horizon);
 }
 
 void subscription_pin(struct worker *w, uint32_t subscription) {
     struct subscription *s = worker_subscription(w, subscription);
-    if (s->pinned || !s->number || s->cursor >= s->cold) return;
+    if (s->pinned || !s->number || s->cursor >= s->held_from) return;
     s->pinned = true;
     s->next_pinned = subscription_shard(w, s)->pinned;
     subscription_shard(w, s)->pinned = subscription;
@@ -73,11 +73,11 @@ uint32_t shard_pinned_segment(struct worker *w, struct shard *s) {
     for (uint32_t n = s->pinned, next; n; n = next) {
         const struct subscription *of = worker_subscription(w, n);
         next = of->next_pinned;
-        if (of->cursor >= of->cold) {
+        if (of->cursor >= of->held_from) {
             subscription_unpin(w, n);
             continue;
         }
-        uint64_t position = stream_lowest(&subscription_topic(w, of)->stream, of->cursor, of->cold);
+        uint64_t position = stream_lowest(&subscription_topic(w, of)->stream, of->cursor, of->held_from);
         if (position < lowest) lowest = position;
     }
     return (uint32_t)(lowest >> 32);

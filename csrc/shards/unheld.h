@@ -1,6 +1,6 @@
 /* What a subscription that was set back does not hold. */
-#ifndef MQ_SHARDS_COLD_H
-#define MQ_SHARDS_COLD_H
+#ifndef MQ_SHARDS_UNHELD_H
+#define MQ_SHARDS_UNHELD_H
 
 #include "shards/worker_state.h"
 

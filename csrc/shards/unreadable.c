@@ -1,5 +1,5 @@
 
-#include "shards/lost.h"
+#include "shards/unreadable.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,31 +9,32 @@
 
 /* One topic takes at most half of the places, so that other topics are reported too. */
 static bool is_to_be_told(const struct worker *w, const struct topic *t) {
-    if (w->lost_listed < WORKER_LOST_MOST / 2) return true;
-    if (w->lost_listed == WORKER_LOST_MOST) return false;
-    for (uint32_t i = 0; i < w->lost_listed; i++)
-        if (!w->lost[i].topic[t->name_bytes] && memcmp(w->lost[i].topic, t->name, t->name_bytes) == 0) return false;
+    if (w->unreadable_listed < WORKER_UNREADABLE_MOST / 2) return true;
+    if (w->unreadable_listed == WORKER_UNREADABLE_MOST) return false;
+    for (uint32_t i = 0; i < w->unreadable_listed; i++)
+        if (!w->unreadable[i].topic[t->name_bytes] && memcmp(w->unreadable[i].topic, t->name, t->name_bytes) == 0)
+            return false;
     return true;
 }
 
-void lost_note(struct worker *w, uint32_t topic, log_position position) {
+void unreadable_note(struct worker *w, uint32_t topic, log_position position) {
     const struct topic *t = topic_at(&w->topics, topic);
     w->count->unreadable++;
-    w->lost_in_turn++;
-    w->lost_count++;
+    w->unreadable_in_turn++;
+    w->unreadable_count++;
     if (!is_to_be_told(w, t)) return;
-    struct lost *l = &w->lost[w->lost_listed++];
-    *l = (struct lost){.place = {t->shard, (uint32_t)(position >> 32), (uint32_t)position, (uint32_t)position}};
+    struct unreadable *l = &w->unreadable[w->unreadable_listed++];
+    *l = (struct unreadable){.place = {t->shard, (uint32_t)(position >> 32), (uint32_t)position, (uint32_t)position}};
     memcpy(l->topic, t->name, t->name_bytes); /* a name has at most TOPIC_NAME_BYTES bytes, and a zero follows */
 }
 
-uint32_t worker_lost(struct worker *w, struct damage *place, const char **topic) {
-    uint32_t left = w->lost_count - w->lost_told;
-    if (w->lost_told == w->lost_listed) {
-        w->lost_count = w->lost_listed = w->lost_told = 0;
+uint32_t worker_unreadable(struct worker *w, struct damage *place, const char **topic) {
+    uint32_t left = w->unreadable_count - w->unreadable_told;
+    if (w->unreadable_told == w->unreadable_listed) {
+        w->unreadable_count = w->unreadable_listed = w->unreadable_told = 0;
         return 0;
     }
-    const struct lost *l = &w->lost[w->lost_told++];
+    const struct unreadable *l = &w->unreadable[w->unreadable_told++];
     *place = l->place;
     *topic = l->topic;
     return left;
@@ -83,18 +84,18 @@ uint64_t job_seq(struct worker *w, const struct job *j) {
     bool walked = false;
     if (r) return r->seq;
     uint64_t seq = stream_find(&topic_at(&w->topics, j->topic)->stream, j->position, &walked);
-    if (walked) w->lost_in_turn = WORKER_LOST_IN_TURN;
+    if (walked) w->unreadable_in_turn = WORKER_UNREADABLE_IN_TURN;
     return seq;
 }
 
 static void make_room(struct worker *w) {
-    uint32_t capacity = w->unserved_capacity ? 2 * w->unserved_capacity : WORKER_LOST_IN_TURN;
+    uint32_t capacity = w->unserved_capacity ? 2 * w->unserved_capacity : WORKER_UNREADABLE_IN_TURN;
     w->unserved = realloc(w->unserved, sizeof *w->unserved * capacity);
     if (!w->unserved) process_die("out of memory");
     w->unserved_capacity = capacity;
 }
 
-__attribute__((cold)) void lost_serve_later(struct worker *w, uint32_t topic) {
+__attribute__((cold)) void unreadable_serve_later(struct worker *w, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
     if (t->unserved) return;
     t->unserved = true;

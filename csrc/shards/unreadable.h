@@ -4,8 +4,8 @@
  * worker restarts, unreadable records count as damage. Until then an unreadable message may keep its segment, unless
  * compaction empties that one.
  */
-#ifndef MQ_SHARDS_LOST_H
-#define MQ_SHARDS_LOST_H
+#ifndef MQ_SHARDS_UNREADABLE_H
+#define MQ_SHARDS_UNREADABLE_H
 
 #include "shards/topic.h"
 #include "shards/worker_state.h"
@@ -31,13 +31,13 @@ const struct record *job_head(const struct worker *w, const struct job *j);
 /* A job's seq, from its record, else from its topic's stream, else UINT64_MAX. */
 uint64_t job_seq(struct worker *w, const struct job *j);
 
-/* Reports an unreadable message, for worker_lost. */
-void lost_note(struct worker *w, uint32_t topic, log_position position);
+/* Reports an unreadable message, for worker_unreadable. */
+void unreadable_note(struct worker *w, uint32_t topic, log_position position);
 /* Whether this turn has met enough unreadable messages: a failing medium is slow. */
-static inline bool lost_enough(const struct worker *w) {
-    return w->lost_in_turn >= WORKER_LOST_IN_TURN;
+static inline bool unreadable_enough(const struct worker *w) {
+    return w->unreadable_in_turn >= WORKER_UNREADABLE_IN_TURN;
 }
 /* Has the topic's jobs given to waiting clients in the next turn, when those that cannot be read have been removed. */
-void lost_serve_later(struct worker *w, uint32_t topic);
+void unreadable_serve_later(struct worker *w, uint32_t topic);
 
 #endif

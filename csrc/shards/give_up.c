@@ -1,12 +1,11 @@
 /* Gives up messages that cannot be read: jobs as they are to be served, and what compaction could not read. */
-#include "shards/losing.h"
+#include "shards/give_up.h"
 
 #include <string.h>
 
 #include "shards/compact.h"
 #include "shards/consumer.h"
 #include "shards/job_parts.h"
-#include "shards/lost.h"
 #include "shards/pause.h"
 #include "shards/queue.h"
 #include "shards/ready.h"
@@ -14,6 +13,7 @@
 #include "shards/stream.h"
 #include "shards/subscription.h"
 #include "shards/topic_life.h"
+#include "shards/unreadable.h"
 
 /* Removes a batch with those of its jobs that nobody has reserved. */
 static void lose_parts(struct worker *w, uint32_t whole) {
@@ -31,7 +31,7 @@ static void lose_parts(struct worker *w, uint32_t whole) {
 __attribute__((cold, noinline)) static void lose_job(struct worker *w, uint32_t job) {
     const struct job *j = job_at(w, job);
     uint32_t topic = j->topic;
-    lost_note(w, topic, j->position);
+    unreadable_note(w, topic, j->position);
     if (j->part)
         lose_parts(w, queue_whole_of(w, job));
     else
@@ -50,15 +50,15 @@ enum readable job_readable(struct worker *w, uint32_t job) {
 static void lose_first(struct worker *w, uint32_t topic) {
     const struct topic *t = topic_at(&w->topics, topic);
     struct heap_entry first;
-    while (t->waiting_first && !lost_enough(w) && ready_first(&t->ready, &w->jobs, &first))
+    while (t->waiting_first && !unreadable_enough(w) && ready_first(&t->ready, &w->jobs, &first))
         if (job_readable(w, heap_item(first)) != READ_FAILS) return;
 }
 
-bool losing_serve_now(struct worker *w) {
-    uint32_t topics[WORKER_LOST_IN_TURN], count = w->unserved_count;
-    w->lost_in_turn = 0;
+bool give_up_unserved(struct worker *w) {
+    uint32_t topics[WORKER_UNREADABLE_IN_TURN], count = w->unserved_count;
+    w->unreadable_in_turn = 0;
     if (!count) return false;
-    if (count > WORKER_LOST_IN_TURN) count = WORKER_LOST_IN_TURN;
+    if (count > WORKER_UNREADABLE_IN_TURN) count = WORKER_UNREADABLE_IN_TURN;
     w->unserved_count -= count;
     memcpy(topics, w->unserved, sizeof *topics * count);
     memmove(w->unserved, w->unserved + count, sizeof *topics * w->unserved_count);
@@ -77,7 +77,7 @@ enum { REST_LOOKED_AT = 16 }; /* jobs and messages looked at for each that a tur
 
 /* Lost messages of one topic, by seq. */
 struct losses {
-    uint64_t seqs[WORKER_LOST_IN_TURN];
+    uint64_t seqs[WORKER_UNREADABLE_IN_TURN];
     uint32_t count;
 };
 
@@ -102,7 +102,7 @@ static void lose_whole(struct worker *w, uint32_t job) {
         lose_job(w, job);
         return;
     }
-    lost_note(w, topic, job_at(w, job)->position);
+    unreadable_note(w, topic, job_at(w, job)->position);
     lose_parts(w, job);
     queue_settle(w, topic, true);
 }
@@ -111,7 +111,7 @@ static void lose_whole(struct worker *w, uint32_t job) {
 static bool rest_of_jobs(struct worker *w, struct shard *s, uint64_t *looked) {
     for (s->rest_job += !s->rest_job; s->rest_job < w->jobs.end; s->rest_job++) {
         const struct job *j = job_at(w, s->rest_job);
-        if (lost_enough(w) || !*looked) return false;
+        if (unreadable_enough(w) || !*looked) return false;
         --*looked;
         if (!j->state || j->part || shard_of_job(w, j) != s || job_is_gone(w, j) || !is_rest(s, j->position)) continue;
         enum readable readable = can_be_read(w, s, j->position);
@@ -172,14 +172,14 @@ static bool rest_of_topic(struct worker *w, struct shard *s, uint32_t topic, uin
     bool more = t->handover != NULL;
     while (!more && (s->rest_seq = stream_next(&t->stream, s->rest_seq)) < t->stream.end) {
         log_position position = stream_position(&t->stream, s->rest_seq);
-        more = lost_enough(w) || !*looked;
+        more = unreadable_enough(w) || !*looked;
         if (more) break;
         --*looked;
         if (is_rest(s, position)) {
             enum readable readable = can_be_read(w, s, position);
             more = readable == READ_MORE || (readable == READ_WHOLE && shard_move_from(w, s, position) != DONE);
             if (readable == READ_FAILS) {
-                lost_note(w, topic, position);
+                unreadable_note(w, topic, position);
                 all.seqs[all.count++] = s->rest_seq;
             }
         }
@@ -189,7 +189,7 @@ static bool rest_of_topic(struct worker *w, struct shard *s, uint32_t topic, uin
     return !more;
 }
 
-bool shard_lose_rest(struct worker *w, struct shard *s) {
+bool shard_give_up_rest(struct worker *w, struct shard *s) {
     uint64_t looked = REST_LOOKED_AT * (uint64_t)w->piece;
     if (!rest_of_jobs(w, s, &looked)) return false;
     for (s->rest_topic += !s->rest_topic; s->rest_topic < w->topics.arena.end; s->rest_topic++, s->rest_seq = 0) {

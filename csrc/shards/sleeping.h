@@ -1,6 +1,6 @@
 /* Topics that sleep. */
-#ifndef MQ_SHARDS_NAMES_H
-#define MQ_SHARDS_NAMES_H
+#ifndef MQ_SHARDS_SLEEPING_H
+#define MQ_SHARDS_SLEEPING_H
 
 #include "shards/topic.h"
 #include "shards/worker_state.h"

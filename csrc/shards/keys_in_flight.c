@@ -1,6 +1,6 @@
 /* Slots of keys of which a consumer has messages in flight: no other consumer gets messages of these meanwhile. Memory
  * only. */
-#include "shards/slots.h"
+#include "shards/keys_in_flight.h"
 
 #include <assert.h>
 
