@@ -13,7 +13,7 @@ from mq_shards.pipeline.filters import UNBOUNDED, Pushed
 from mq_shards.pipeline.options import AtSeq, OptionError, ReadOptions
 from mq_shards.pipeline.reading import DataLossError, Range
 from mq_shards.pipeline.task import Task, read, tasks
-from mq_shards.pipeline.topics import Brokers, Key, Stream, places
+from mq_shards.pipeline.topics import Brokers, Key, Stream, or_hidden, places
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -92,4 +92,4 @@ class BatchReader(PlainBatchReader):
 def _complain_of_missing(options: ReadOptions, streams: dict[Key, Stream]) -> None:
     missing = set(options.selection.names) - {key.topic for key in streams}
     if missing:
-        raise OptionError(f"topic: the brokers have no {', '.join(sorted(missing))}")
+        raise OptionError(f"topic: the brokers have no {', '.join(sorted(missing))}{or_hidden(options)}")

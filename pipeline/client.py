@@ -86,6 +86,10 @@ class Address:
     tls: Tls | None = field(default=None, compare=False, repr=False)
     token: str = field(default="", compare=False, repr=False)  # proves who we are; "": none
 
+    @property
+    def logs_in(self) -> bool:
+        return bool(self.token or (self.tls is not None and self.tls.cert))
+
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 

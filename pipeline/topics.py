@@ -136,7 +136,13 @@ def told_missing(options: ReadOptions) -> str:
     finally:
         brokers.close()
     names = [name for name in options.selection.names if name not in there]
-    return f"no broker has a topic {', '.join(names)} yet: it is read when it comes" if names else ""
+    found = f"no broker has a topic {', '.join(names)} yet{or_hidden(options)}: it is read when it comes"
+    return found if names else ""
+
+
+def or_hidden(options: ReadOptions) -> str:
+    """What a topic that is missing may also be, where there are users: nobody is shown what he may not read."""
+    return " (or this user may not read it)" if any(address.logs_in for address in options.brokers) else ""
 
 
 def by_id(found: list[tuple[str, Address]]) -> dict[str, Address]:

@@ -16,9 +16,11 @@ import pytest
 pytest.importorskip("pyspark")
 
 from mq_shards.pipeline import archive, client, explain, replay, report, spark_pipelines
+from mq_shards.pipeline.batch import PlainBatchReader
 from mq_shards.pipeline.client import BrokerError, check_brokers
+from mq_shards.pipeline.columns import SCHEMA
 from mq_shards.pipeline.command import main
-from mq_shards.pipeline.options import connection_of
+from mq_shards.pipeline.options import OptionError, ReadOptions, connection_of
 from mq_shards.pipeline.session import open_session
 
 from tests.pipeline.serving import Gateway
@@ -146,6 +148,19 @@ def test_a_topic_that_no_broker_has_is_named(
             main(["--brokers", gateway.address, *job(name, tmp_path / "of-the-job")])
         assert capsys.readouterr().err == line
         gateway.topic("t").add(b"x")
+
+
+def test_of_who_logs_in_it_is_said_that_a_topic_may_be_hidden(
+    gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MQ_SHARDS_TOKEN", "t0")
+    with pytest.raises(Began):
+        main(["--brokers", gateway.address, *job("archive", tmp_path / "of-the-job")])
+    said = "no broker has a topic t yet (or this user may not read it): it is read when it comes\n"
+    assert capsys.readouterr().err == said
+    options = ReadOptions.parse({"brokers": gateway.address, "topic": "t"}, streaming=False)
+    with pytest.raises(OptionError, match=r"the brokers have no t \(or this user may not read it\)"):
+        PlainBatchReader(options, SCHEMA).partitions()
 
 
 def test_a_report_that_could_not_be_written_ends_before_spark_begins(
