@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import stat
@@ -60,8 +61,8 @@ class DataDirectory:
             lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.ftruncate(lock, 0)
-                os.pwrite(lock, b"%d\n" % os.getpid(), 0)
+                with contextlib.suppress(OSError):  # only who cannot have the lock reads it
+                    os.ftruncate(lock, os.pwrite(lock, b"%d\n" % os.getpid(), 0))
             except BlockingIOError:
                 owner = os.pread(lock, 20, 0).decode(errors="replace").strip() or "unknown"
                 os.close(lock)

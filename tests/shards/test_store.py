@@ -102,6 +102,18 @@ def test_one_broker_at_a_time(directory: DataDirectory) -> None:
     DataDirectory.open_or_create(directory.path, None).close()
 
 
+def test_a_disk_without_room_for_the_pid_is_locked_all_the_same(
+    directory: DataDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = directory.path
+    directory.close()
+    monkeypatch.setattr(os, "pwrite", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "no space")))
+    opened = DataDirectory.open_or_create(path, None)
+    with pytest.raises(StoreError, match="in use by another broker"):
+        DataDirectory.open_or_create(path, None)
+    opened.close()
+
+
 def test_a_directory_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("precious")
     with pytest.raises(StoreError, match=r"not a data directory.*it has thesis\.tex"):
