@@ -156,8 +156,3 @@ def test_an_archive_that_was_moved_is_replayed_by_way_of_a_link_and_goes_on_ther
     old.symlink_to(new)
     archive_job.check_place(old)
     assert replay_job.plan_path(options) == plan
-
-
-def test_a_time_that_is_none_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["replay", "--from", "nowhere", "--since", "yesterday"]) == 1
-    assert "--since: 'yesterday' is no time" in capsys.readouterr().err
