@@ -166,8 +166,7 @@ def _known(said: Mapping[str, Any], connection: Mapping[str, str]) -> dict[str, 
         known["brokers"] = connection["brokers"]
     if said.get("topics") or said.get("topic_pattern"):
         known |= {"topics": said.get("topics") or "", "topicPattern": said.get("topic_pattern") or ""}
-    for text in said.get("conf") or []:
-        key, _, value = text.partition("=")
+    for key, value in said.get("conf") or []:
         if key.startswith(PREFIX):
             known[key.removeprefix(PREFIX)] = value
     return known

@@ -174,10 +174,11 @@ def test_inputs_and_outputs_are_what_the_job_reads_and_makes(tmp_path: Path) -> 
     assert of(**known, brokers="")[0] == [("mqshards://b:1,c:1", "x"), ("mqshards://b:1,c:1", "y")]
     assert of(**known, brokers="a:4180", topic_pattern="z.*")[0] == [("mqshards://a:4180", "z.*")]
     # What a setting says counts most, as it does for the run; a project that is not there yet knows nothing.
-    conf = ["spark.mqshards.brokers=d:1", "spark.mqshards.topics=", "spark.mqshards.topicPattern=q.*", "spark.x=1"]
+    given = {"brokers": "d:1", "topics": "", "topicPattern": "q.*"}
+    conf = [*((f"spark.mqshards.{name}", value) for name, value in given.items()), ("spark.x", "1")]
     assert of(**known, brokers="", conf=conf)[0] == [("mqshards://d:1", "q.*")]
     assert of(**known, brokers="a:4180", topics="x", conf=conf)[0] == [("mqshards://d:1", "q.*")]
-    assert of(**known, brokers="", conf=["spark.mqshards.topics=z"])[0] == [("mqshards://b:1,c:1", "z")]
+    assert of(**known, brokers="", conf=[("spark.mqshards.topics", "z")])[0] == [("mqshards://b:1,c:1", "z")]
     new = {"job": "run", "dir": tmp_path / "new", "brokers": ""}
     assert of(**new, topics="x")[0] == [("mqshards://a:4180", "x")]
     assert of(**new, topics="x", conf=conf[:1])[0] == [("mqshards://d:1", "x")]
