@@ -5,8 +5,9 @@ their end, from signals and from time. What the broker takes first is in resourc
 in processes.py, what they are told at their start in starting.py, when one that died is started again in restarts.py.
 
 Owns: the data directory's lock, the listening sockets, the board, the rings and sockets that join the processes, and
-with --memory the segments, which therefore outlive their worker. Must never: touch a connection, a ring's content or a
-log. It talks to a child only through its control socket (ringbuf/control.py); the messages are
+with --memory the segments, which therefore outlive their worker. Must never: touch a ring's content, a log or a
+connection, except to close those that nobody can serve (away.py). It talks to a child only through its control socket
+(ringbuf/control.py); the messages are
 
     to an acceptor   start, configure, users, peer (a worker and the two rings to it), gone, calls, calls-due,
                      handover, trouble, listen, go, ping, reload, shared, lame-duck, stderr, stop

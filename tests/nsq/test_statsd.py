@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
-from mq_shards.gateway.catalog import Channel, Topic
-from mq_shards.gateway.nsq.statsd import StatsdOptions, figures, packets
+from mq_shards.gateway.catalog import DURABLE, Channel, Topic
+from mq_shards.gateway.nsq.statsd import Statsd, StatsdOptions, figures, packets
 
 from tests.nsq.api import post
 from tests.nsq.servers import HOST, NsqServer, running
@@ -178,3 +180,27 @@ class TestLines:
             b"aaa\nbbb\n", b"c\n", b"d" * 20 + b"\n", b"e\n",
         ]  # fmt: skip
         assert list(packets([], 8)) == []
+
+
+def test_topics_of_a_worker_that_hangs_are_counted_on_when_it_is_back() -> None:
+    class Broker:
+        silent: tuple[str, ...] = ()
+        messages = 5
+
+        async def topics(self, consumers: bool) -> tuple[list[Topic], list[str]]:
+            there = ("here",) if self.silent else ("here", "there")
+            return [Topic(name, DURABLE, 0, self.messages, 0, 0) for name in there], list(self.silent)
+
+    async def reports() -> list[bytes]:
+        broker: Any = Broker()
+        statsd = Statsd(StatsdOptions("", "", 1.0, 508, exclude_ephemeral=True, on_disk=True), broker, None)
+        found = [b"".join(await statsd.report())]
+        broker.silent, broker.messages = ("mq-worker-1",), 6
+        found.append(b"".join(await statsd.report()))
+        broker.silent, broker.messages = (), 7
+        return [*found, b"".join(await statsd.report())]
+
+    first, without, last = asyncio.run(reports())
+    assert b"topic.there.message_count:5|c" in first
+    assert b"topic.here.message_count:1|c" in without and b"there" not in without
+    assert b"topic.there.message_count:2|c" in last, "not all 7 again"
