@@ -50,37 +50,41 @@ static bool writes_at_once(const struct worker *w, const struct subscription *s)
     return log_spare(shard->log) < FINISH_SPARE_BYTES || shard->refused || shard->full;
 }
 
-/* Whether there is room for one more finished message, so that note_finished may be called. */
-static bool has_room(struct worker *w, uint32_t subscription, uint64_t seq) {
+/* Whether one more finished message can be noted, and has to be written at once, for which there is room. */
+enum room { NO_ROOM, AT_THE_END, AT_ONCE };
+
+static enum room room_for(struct worker *w, uint32_t subscription, uint64_t seq) {
     struct subscription *s = worker_subscription(w, subscription);
-    if (!s->number) return true;
+    if (!s->number) return AT_THE_END;
     if (!s->acks && !(s->acks = malloc(sizeof *s->acks * ACK_BATCH))) process_die("out of memory");
     uint64_t distance = seq - s->ack_base + (uint64_t)INT32_MAX; /* below 2^32 as long as it fits */
     if (s->ack_count == ACK_BATCH || (s->ack_count && distance > UINT32_MAX - 1))
-        if (!subscription_write(w, subscription)) return false;
-    return !writes_at_once(w, s) || reserve(w, s, shard_finish_bytes(s) + sizeof *s->acks);
+        if (!subscription_write(w, subscription)) return NO_ROOM;
+    if (!writes_at_once(w, s)) return AT_THE_END;
+    return reserve(w, s, shard_finish_bytes(s) + sizeof *s->acks) ? AT_ONCE : NO_ROOM;
 }
 
-static void note_finished(struct worker *w, uint32_t subscription, uint64_t seq) {
+static void note_finished(struct worker *w, uint32_t subscription, uint64_t seq, enum room room) {
     struct subscription *s = worker_subscription(w, subscription);
     s->finished++;
     if (!s->number) return;
     if (!s->ack_count) s->ack_base = seq;
     s->acks[s->ack_count++] = (int32_t)(seq - s->ack_base);
-    if (writes_at_once(w, s)) (void)subscription_write(w, subscription);
+    if (room == AT_ONCE) (void)subscription_write(w, subscription);
     subscription_touched(w, subscription);
 }
 
 bool subscription_finished(struct worker *w, uint32_t subscription, uint64_t seq) {
-    if (!has_room(w, subscription, seq)) return false;
-    note_finished(w, subscription, seq);
-    return true;
+    const enum room room = room_for(w, subscription, seq);
+    if (room != NO_ROOM) note_finished(w, subscription, seq, room);
+    return room != NO_ROOM;
 }
 
 bool subscription_pass_over(struct worker *w, uint32_t subscription, uint64_t seq) {
-    if (!has_room(w, subscription, seq)) return false;
+    const enum room room = room_for(w, subscription, seq);
+    if (room == NO_ROOM) return false;
     subscription_pass(w, subscription);
-    note_finished(w, subscription, seq);
+    note_finished(w, subscription, seq, room);
     subscription_release(w, subscription, seq);
     return true;
 }
