@@ -100,17 +100,17 @@ void client_line_up(struct clients *clients, enum client_line line, uint32_t cli
     struct client_line_ends *ends = &clients->lines[line];
     assert(!client_is_in(c, line));
     c->lines |= (uint8_t)(1u << line);
-    c->in_line[line] = (struct client_place){.previous = ends->last};
-    *(ends->last ? &client_at(clients, ends->last)->in_line[line].next : &ends->first) = client;
+    *client_place_in(c, line) = (struct client_place){.previous = ends->last};
+    *(ends->last ? &client_place_in(client_at(clients, ends->last), line)->next : &ends->first) = client;
     ends->last = client;
 }
 
 void client_leave_line(struct clients *clients, enum client_line line, uint32_t client) {
     struct client *c = client_at(clients, client);
     struct client_line_ends *ends = &clients->lines[line];
-    const struct client_place place = c->in_line[line];
+    const struct client_place place = *client_place_in(c, line);
     if (!client_is_in(c, line)) return;
     c->lines &= (uint8_t)~(1u << line);
-    *(place.previous ? &client_at(clients, place.previous)->in_line[line].next : &ends->first) = place.next;
-    *(place.next ? &client_at(clients, place.next)->in_line[line].previous : &ends->last) = place.previous;
+    *(place.previous ? &client_place_in(client_at(clients, place.previous), line)->next : &ends->first) = place.next;
+    *(place.next ? &client_place_in(client_at(clients, place.next), line)->previous : &ends->last) = place.previous;
 }

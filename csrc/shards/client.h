@@ -37,8 +37,9 @@ static inline uint32_t watch_client(const struct watch *watch) {
 enum client_line {
     LINE_RUNNABLE,   /* their parked requests may be carried out now */
     LINE_UNFINISHED, /* their first parked request goes on in the next turn */
-    LINE_LEAVING,    /* they have left, and let go of what they had in pieces */
-    LINES
+    LINE_LEAVING,    /* they have left, and let go of what they had in pieces; they are not runnable any more */
+    LINES,
+    LINE_PLACES = LINE_LEAVING
 };
 struct client_place {
     uint32_t previous, next;
@@ -58,7 +59,7 @@ struct client {
     uint32_t inflight_first, inflight_last; /* jobs, as they were reserved */
     uint32_t inflight;
     uint32_t soon; /* how many of them are in their last second */
-    struct client_place in_line[LINES];
+    struct client_place in_line[LINE_PLACES];
     uint32_t wait_slot;
     uint32_t wait_place; /* its place in the worker's heap of waits */
     bool waiting;
@@ -104,6 +105,9 @@ uint32_t client_watch(const struct clients *clients, uint32_t client, uint32_t t
 uint32_t client_add_watch(struct clients *clients, uint32_t client, uint32_t topic);
 void client_remove_watch(struct clients *clients, uint32_t watch);
 
+static inline struct client_place *client_place_in(struct client *c, enum client_line line) {
+    return &c->in_line[line % LINE_PLACES]; /* LINE_LEAVING has the place of LINE_RUNNABLE */
+}
 static inline bool client_is_in(const struct client *c, enum client_line line) {
     return c->lines >> line & 1;
 }
