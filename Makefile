@@ -92,6 +92,7 @@ test-long: setup spark-classes $(PEERS)
 
 lint: setup spark
 	@.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
 	mkdir -p build/mypy && ln -sfn ../.. build/mypy/mq_shards
 	.venv/bin/mypy
 	.venv/bin/clang-format --dry-run -Werror $(filter %.c %.h, $(CORE)) $(wildcard perf/*.[ch] perf/*/*.[ch])

@@ -82,9 +82,7 @@ class Upgrades:
         """Takes on a connection that was filtered from the beginning."""
         self._upgrades[conn] = Upgrade()
 
-    def shake_hands(
-        self, conn: int, tls: Tls, timeout_ns: int = HANDSHAKE_NS, *, speaks_first: bool = False
-    ) -> None:
+    def shake_hands(self, conn: int, tls: Tls, timeout_ns: int = HANDSHAKE_NS, *, speaks_first: bool = False) -> None:
         """`speaks_first`: this side has connected, so it sends the first bytes."""
         upgrade = self._upgrades[conn]
         upgrade.chain, upgrade.tls = None, tls

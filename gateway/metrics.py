@@ -110,6 +110,7 @@ class Metrics:
 
     async def _rings(self, up: Sequence[bool]) -> dict[int, list[Ring]]:
         """The rings by worker, without workers that do not answer."""
+
         async def rings(worker: int) -> list[Ring]:
             async with asyncio.timeout(RINGS_S):
                 return await self._broker.rings(worker)

@@ -274,7 +274,6 @@ def _shared_memory(pid: int) -> dict[tuple[int, int], int]:
     return found
 
 
-
 def connect(port: int, timeout_s: float) -> socket.socket:
     """Connects to a broker, for a greeting. Raises OSError."""
     return socket.create_connection(("127.0.0.1", port), timeout=max(timeout_s, 0.01))

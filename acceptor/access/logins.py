@@ -47,7 +47,6 @@ class Said:
         user, colon, password = secret.partition(":")
         return cls(user, password, certificate=certificate) if colon else cls(token=secret, certificate=certificate)
 
-
     @classmethod
     def of_authorization(cls, header: str, certificate: tuple[str, ...] = ()) -> Said:
         """For the Authorization header of an HTTP request: Bearer or Basic. Any other kind makes a login that fails."""

@@ -34,6 +34,5 @@ def family(name: str) -> str:
 
 
 PROTOCOLS: Final[Mapping[str, type[Protocol]]] = {
-    protocol.name: protocol
-    for protocol in (_module(name).PROTOCOL for name in NAMES)
+    protocol.name: protocol for protocol in (_module(name).PROTOCOL for name in NAMES)
 }

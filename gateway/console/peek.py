@@ -207,9 +207,7 @@ def _message_at(fd: int, at: int, most: int) -> tuple[Message | None, int]:
     return Message(record.seq, record.id, record.time_ns, left, body, headers, tag, parts, *_times(attributes)), size
 
 
-def taken_apart(
-    content: bytes, has_headers: bool, most: int, size: int
-) -> tuple[bytes, int, int, int, bytes]:
+def taken_apart(content: bytes, has_headers: bool, most: int, size: int) -> tuple[bytes, int, int, int, bytes]:
     """Headers, their tag, parts, the body's size, its first `most` bytes. `size`: of all; `content` may be cut off."""
     if not has_headers or len(content) < HEADERS_BYTES:
         return b"", 0, 0, size, content[:most]

@@ -87,7 +87,7 @@ class HttpTopics:
             )
         if base is not None and name.partition >= base.partitions > 0:
             raise precondition(
-                f"Can't create topic {name.local} with \"-partition-\" followed by a number smaller than number of "
+                f'Can\'t create topic {name.local} with "-partition-" followed by a number smaller than number of '
                 f"partition of partitioned topic {name.base.local}"
             )
         await self._control.create_new(name, 0, properties)

@@ -10,9 +10,7 @@ from perf import load
 from perf.load import Latency, Messages
 
 FRAMES: Final = ("pulsar/block.c", "pulsar/frames.c")
-PROGRAM: Final = load.Program(
-    "load_pulsar", ("pulsar/generator.c", *FRAMES, *load.GENERATOR, "../csrc/base/crc32c.c")
-)
+PROGRAM: Final = load.Program("load_pulsar", ("pulsar/generator.c", *FRAMES, *load.GENERATOR, "../csrc/base/crc32c.c"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -95,7 +95,14 @@ class Columns:
         self._result = ffi.new("struct scan_result *")
 
     def scan(
-        self, data: Any, start: int, end: int, segment: int, *, kinds: int = MESSAGES, check: bool = True  # noqa: ANN401
+        self,
+        data: Any,  # noqa: ANN401
+        start: int,
+        end: int,
+        segment: int,
+        *,
+        kinds: int = MESSAGES,
+        check: bool = True,
     ) -> tuple[int, int, int, int]:
         """Scans the bytes [start, end) of a buffer. Returns the number of records, how far it came (from `start`), how
         many bytes it needs to go on, and why it stopped. batch() has the records until the next call."""

@@ -93,7 +93,6 @@ def test_nobody_takes_over_a_reader_whose_file_is_damaged(broker: Guarded) -> No
     assert broker.request("DELETE", "/v1/readers/torn", token=BOSS.token)[0] == 200
 
 
-
 def options(broker: Guarded, **more: str) -> dict[str, str]:
     return {"brokers": f"{HOST}:{broker.ports['http']}", **more}
 

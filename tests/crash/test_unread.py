@@ -22,12 +22,12 @@ def test_a_header_that_the_medium_does_not_give_is_left_as_it_is(
     with running(SINGLE, data_dir=data, options=("--shards", "1"), env=env) as server, Wire(server) as wire:
         job = wire.put(b"x")
         (log,) = data.glob("shard-*/*.log")
-        before = log.read_bytes()[: HEADER]
+        before = log.read_bytes()[:HEADER]
         flag.touch()
         os.kill(server.pid_of("mq-worker-0"), 9)
         wait_until(lambda: "mq-worker-0 is back" in server.said(), "it is back")
         assert "segment 1, offset 0: the header is damaged" in server.said()
         flag.unlink()
         assert wire.exchange(f"peek {job}").body == b"x"
-        assert log.read_bytes()[: HEADER] == before
+        assert log.read_bytes()[:HEADER] == before
         assert server.terminate() == 0

@@ -69,9 +69,7 @@ class Subscription:
         if len(self.consumers) == (1 if self.kind == EXCLUSIVE else 3):
             return
         self._next += 1
-        self.wire.subscribe(
-            self._topic, NAME, self.kind, self._next, consumer_name=f"c{self._next}", initialPosition=1
-        )
+        self.wire.subscribe(self._topic, NAME, self.kind, self._next, consumer_name=f"c{self._next}", initialPosition=1)
         self.consumers[self._next] = Consumer()
         self._changed = True
         self._settle()

@@ -207,7 +207,7 @@ def killed_while_it_imports(system: str, source: Path) -> None:
 def test_an_import_that_is_killed_is_done_again_and_never_twice(tmp_path: Path) -> None:
     source = tmp_path / "binlog"
     source.mkdir()
-    with running(BEANSTALKD, data_dir=source, options=("-f", "50",)) as real:
+    with running(BEANSTALKD, data_dir=source, options=("-f", "50")) as real:
         with client(real, "t") as c:
             for n in range(4000):
                 c.put(b"%d" % n)

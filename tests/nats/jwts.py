@@ -73,9 +73,7 @@ class Account(Key):
     def user(self, user_name: str, *, of: Key | None = None, **more: object) -> tuple[Key, str]:
         """`of`: the account, if this is a signing key of it."""
         user = Key(nats_nkeys.USER, user_name)
-        claims: dict[str, Any] = {
-            one: more.pop(one) for one in ("exp", "nbf", "iat", "name", "version") if one in more
-        }
+        claims: dict[str, Any] = {one: more.pop(one) for one in ("exp", "nbf", "iat", "name", "version") if one in more}
         # What version 1 does not say of a user has no limit.
         nats = {} if claims.get("version") == 1 else {"subs": ANY, "data": ANY, "payload": ANY}
         nats |= more

@@ -63,8 +63,10 @@ SCENES: Final = (
     one("... in a name", b'CONNECT {"name":"\\ud83d\\ude00\\ud83d","verbose":false}\r\nPING\r\n'),
     one("... of which one backslash is none", b'CONNECT {"\\\\ud800":"\\ud","verbose":false}\r\nPING\r\n'),
     one("a negative protocol", b'CONNECT {"verbose":false,"protocol":-1}\r\n'),
-    one("who nobody asks for may say who it is", b'CONNECT {"verbose":false,"user":"u","pass":"p","auth_token":"t"}\r\n'
-        b"PING\r\n"),
+    one(
+        "who nobody asks for may say who it is",
+        b'CONNECT {"verbose":false,"user":"u","pass":"p","auth_token":"t"}\r\nPING\r\n',
+    ),
     one("CONNECT just not too long", b'CONNECT {"verbose":false,"name":"' + b"n" * 4000 + b'"}\r\nPING\r\n'),
     one("CONNECT too long", b'CONNECT {"verbose":false,"name":"' + b"n" * 5000 + b'"}\r\nPING\r\n'),
     one("a second CONNECT without headers", HEADERS, QUIET + b"SUB a 1\r\nPUB nobody a 1\r\nx\r\n"),
@@ -103,12 +105,17 @@ SCENES: Final = (
     one("SUB with nothing but dots", QUIET + b"SUB . 1\r\nSUB .. 2\r\nSUB *. 3\r\nSUB >. 4\r\nPING\r\n"),
     one("SUB with bytes of any kind", QUIET + b"SUB \xff\x00.\xc3\xa9 1\r\nPUB \xff\x00.\xc3\xa9 1\r\nx\r\n"),
     one("SUB with 300 tokens", QUIET + b"SUB a" + b".a" * 299 + b" 1\r\nPUB a" + b".a" * 299 + b" 1\r\nx\r\n"),
-    one("SUB with what the server has for itself", QUIET + b"SUB _R_.> 1\r\nSUB $GR.x 2\r\nSUB $NRG.> 3\r\n"
-        b"SUB $SYS.> 4\r\n"),
+    one(
+        "SUB with what the server has for itself",
+        QUIET + b"SUB _R_.> 1\r\nSUB $GR.x 2\r\nSUB $NRG.> 3\r\nSUB $SYS.> 4\r\n",
+    ),
     one("SUB just not too long", QUIET + b"SUB " + b"a" * 4094 + b" 1\r\nPING\r\n"),
     one("a queue may be called anything", QUIET + b"SUB a *.> 1\r\nPUB a 1\r\nx\r\n"),
-    one("SUB with wildcards that are none", QUIET + b"SUB foo* 1\r\nSUB >> 2\r\nSUB a.** 3\r\n"
-        b"PUB foo* 1\r\na\r\nPUB foox 1\r\nb\r\nPUB >> 1\r\nc\r\nPUB a.** 1\r\nd\r\nPUB a.b 1\r\ne\r\n"),
+    one(
+        "SUB with wildcards that are none",
+        QUIET + b"SUB foo* 1\r\nSUB >> 2\r\nSUB a.** 3\r\n"
+        b"PUB foo* 1\r\na\r\nPUB foox 1\r\nb\r\nPUB >> 1\r\nc\r\nPUB a.** 1\r\nd\r\nPUB a.b 1\r\ne\r\n",
+    ),
     one("a sid in use", QUIET + b"SUB a 1\r\nSUB b 1\r\nPUB a 1\r\nx\r\nPUB b 1\r\ny\r\n"),
     one("a sid in use, confirmed", b"CONNECT {}\r\nSUB a 1\r\nSUB b 1\r\n"),
     one("a sid of letters", QUIET + b"SUB a abc\r\nPUB a 1\r\nx\r\n"),
@@ -117,10 +124,14 @@ SCENES: Final = (
     one("UNSUB with three arguments", QUIET + b"UNSUB a b c\r\n"),
     one("UNSUB without arguments", QUIET + b"UNSUB \r\n"),
     one("UNSUB after some", QUIET + b"SUB a 1\r\nUNSUB 1 2\r\n" + b"PUB a 1\r\nx\r\n" * 4),
-    one("UNSUB after what has come already", QUIET + b"SUB a 1\r\n" + b"PUB a 1\r\nx\r\n" * 3
-        + b"UNSUB 1 2\r\n" + b"PUB a 1\r\ny\r\n"),
-    one("UNSUB counts from the beginning", QUIET + b"SUB a 1\r\n" + b"PUB a 1\r\nx\r\n" * 2
-        + b"UNSUB 1 3\r\n" + b"PUB a 1\r\ny\r\n" * 3),
+    one(
+        "UNSUB after what has come already",
+        QUIET + b"SUB a 1\r\n" + b"PUB a 1\r\nx\r\n" * 3 + b"UNSUB 1 2\r\n" + b"PUB a 1\r\ny\r\n",
+    ),
+    one(
+        "UNSUB counts from the beginning",
+        QUIET + b"SUB a 1\r\n" + b"PUB a 1\r\nx\r\n" * 2 + b"UNSUB 1 3\r\n" + b"PUB a 1\r\ny\r\n" * 3,
+    ),
     one("UNSUB with a bad number is now", QUIET + b"SUB a 1\r\nUNSUB 1 x\r\nPUB a 1\r\ny\r\n"),
     one("UNSUB with a negative number is now", QUIET + b"SUB a 1\r\nUNSUB 1 -1\r\nPUB a 1\r\ny\r\n"),
     one("UNSUB with 0 is now", QUIET + b"SUB a 1\r\nUNSUB 1 0\r\nPUB a 1\r\ny\r\n"),
@@ -143,22 +154,31 @@ SCENES: Final = (
     one("a reply", QUIET + b"SUB a 1\r\nPUB a r.1 2\r\nhi\r\n"),
     one("a payload that does not end", QUIET + b"PUB a 2\r\nhixx"),
     one("a payload that ends in CR and something", QUIET + b"PUB a 2\r\nhi\rx"),
-    one("PUB to an empty token", QUIET + b"SUB > 1\r\nPUB a..b 1\r\nx\r\nPUB .a 1\r\nx\r\nPUB a. 1\r\n"
-        b"x\r\nPUB b 1\r\ny\r\n"),
+    one(
+        "PUB to an empty token",
+        QUIET + b"SUB > 1\r\nPUB a..b 1\r\nx\r\nPUB .a 1\r\nx\r\nPUB a. 1\r\nx\r\nPUB b 1\r\ny\r\n",
+    ),
     one("PUB to a wildcard", QUIET + b"SUB foo.* 1\r\nSUB foo.bar 2\r\nPUB foo.* 1\r\nx\r\n"),
-    one("PUB to a wildcard, pedantic", b'CONNECT {"verbose":false,"pedantic":true}\r\n'
-        b'SUB foo.* 1\r\nPUB foo.* 1\r\nx\r\n'),
+    one(
+        "PUB to a wildcard, pedantic",
+        b'CONNECT {"verbose":false,"pedantic":true}\r\nSUB foo.* 1\r\nPUB foo.* 1\r\nx\r\n',
+    ),
     one("PUB too large", QUIET + b"PUB a 1048577\r\n"),
     one("a control line too long", QUIET + b"PUB " + b"a" * 4097 + b" 1\r\nx\r\n"),
     one("a control line just not too long", QUIET + b"SUB > 1\r\nPUB " + b"a" * 4094 + b" 1\r\nx\r\n"),
     one("a control line too long without an end", QUIET + b"SUB " + b"a" * 5000),
     one("without echo", b'CONNECT {"verbose":false,"echo":false}\r\nSUB a 1\r\nPUB a 1\r\nx\r\n'),
-    one("a reserved reply", QUIET + b"SUB a 1\r\nPUB a _R_.x 1\r\nx\r\nPUB a $JS.ACK.x 1\r\nx\r\n"
-        b"PUB a _GR_.x 1\r\nx\r\n"),
+    one(
+        "a reserved reply",
+        QUIET + b"SUB a 1\r\nPUB a _R_.x 1\r\nx\r\nPUB a $JS.ACK.x 1\r\nx\r\nPUB a _GR_.x 1\r\nx\r\n",
+    ),
     one("a reserved reply, confirmed", b"CONNECT {}\r\nPUB a _R_.x 1\r\nx\r\n"),
     one("a reserved subject", QUIET + b"PUB _GR_.x 1\r\nx\r\nPUB $NRG.x 1\r\nx\r\n"),
-    one("what only looks reserved", QUIET + b"SUB a 1\r\nPUB a $GR 1\r\nx\r\nPUB a _R_ 1\r\ny\r\nPUB $NRG 1\r\nz\r\n"
-        b"PUB _R_.x 1\r\nx\r\nPUB $JS.ACK.x 1\r\nx\r\n"),
+    one(
+        "what only looks reserved",
+        QUIET + b"SUB a 1\r\nPUB a $GR 1\r\nx\r\nPUB a _R_ 1\r\ny\r\nPUB $NRG 1\r\nz\r\n"
+        b"PUB _R_.x 1\r\nx\r\nPUB $JS.ACK.x 1\r\nx\r\n",
+    ),
     one("the other reserved ones", QUIET + b"PUB a $GR.x 1\r\nx\r\nPUB $GR.x 1\r\nx\r\n"),
     # --- headers
     one("HPUB without having said headers", QUIET + b"HPUB a 2 4\r\nhixx\r\n"),
@@ -171,66 +191,129 @@ SCENES: Final = (
     one("HPUB with too many arguments", HEADERS + b"HPUB a b c 12 13\r\nNATS/1.0\r\n\r\nx\r\n"),
     one("HPUB whose sizes begin with zeros", HEADERS + b"SUB a 1\r\nHPUB a 0012 0013\r\nNATS/1.0\r\n\r\nx\r\n"),
     one("HPUB too large", HEADERS + b"HPUB a 12 1048577\r\n"),
-    one("HPUB to a wildcard, pedantic", b'CONNECT {"verbose":false,"pedantic":true,"headers":true}\r\n'
-        b"SUB a.* 1\r\nHPUB a.* 12 13\r\nNATS/1.0\r\n\r\nx\r\n"),
+    one(
+        "HPUB to a wildcard, pedantic",
+        b'CONNECT {"verbose":false,"pedantic":true,"headers":true}\r\n'
+        b"SUB a.* 1\r\nHPUB a.* 12 13\r\nNATS/1.0\r\n\r\nx\r\n",
+    ),
     one("header bytes are not looked at", HEADERS + b"SUB a 1\r\nHPUB a 3 5\r\nxyzhi\r\n"),
-    Scene("a client without headers gets the message without", (
-        (0, HEADERS), (1, QUIET + b"SUB a 7\r\n"), (0, b"HPUB a r 12 14\r\nNATS/1.0\r\n\r\nhi\r\n"),
-    )),
+    Scene(
+        "a client without headers gets the message without",
+        (
+            (0, HEADERS),
+            (1, QUIET + b"SUB a 7\r\n"),
+            (0, b"HPUB a r 12 14\r\nNATS/1.0\r\n\r\nhi\r\n"),
+        ),
+    ),
     # --- messages that are only traced: the trace itself is for nobody here
-    one("only traced", HEADERS + b"SUB a 1\r\n" + traced("a", b"Nats-Trace-Dest: t", b"Nats-Trace-Only: true")
+    one(
+        "only traced",
+        HEADERS
+        + b"SUB a 1\r\n"
+        + traced("a", b"Nats-Trace-Dest: t", b"Nats-Trace-Only: true")
         + traced("a", b"Nats-Trace-Dest:t", b"Nats-Trace-Only: \tON ", b"x: y")
-        + traced("a", b"Nats-Trace-Only: 1", b"Nats-Trace-Dest: t")),
-    one("traced and delivered", HEADERS + b"SUB a 1\r\n" + traced("a", b"Nats-Trace-Dest: t")
+        + traced("a", b"Nats-Trace-Only: 1", b"Nats-Trace-Dest: t"),
+    ),
+    one(
+        "traced and delivered",
+        HEADERS
+        + b"SUB a 1\r\n"
+        + traced("a", b"Nats-Trace-Dest: t")
         + traced("a", b"Nats-Trace-Dest: t", b"Nats-Trace-Only: false")
-        + traced("a", b"Nats-Trace-Dest: t", b"Nats-Trace-Only:", b"x: y")),
-    one("traced to nowhere", HEADERS + b"SUB a 1\r\n" + traced("a", b"Nats-Trace-Only: true")
+        + traced("a", b"Nats-Trace-Dest: t", b"Nats-Trace-Only:", b"x: y"),
+    ),
+    one(
+        "traced to nowhere",
+        HEADERS
+        + b"SUB a 1\r\n"
+        + traced("a", b"Nats-Trace-Only: true")
         + traced("a", b"Nats-Trace-Dest:", b"Nats-Trace-Only: true")
         + traced("a", b"Nats-Trace-Dest: trace disabled", b"Nats-Trace-Only: true")
-        + traced("a", b"nats-trace-dest: t", b"Nats-Trace-Only: true")),
-    one("only traced, confirmed", b'CONNECT {"headers":true}\r\nSUB a 1\r\n'
-        + traced("a", b"Nats-Trace-Dest: t", b"Nats-Trace-Only: true")),
-    one("only traced, and somebody is there", HEADERS + b"SUB in.* 1\r\nSUB a 2\r\n"
-        + traced("a in.1", b"Nats-Trace-Dest: t", b"Nats-Trace-Only: true")),
-    one("only traced, and nobody is there", HEADERS + b"SUB in.* 1\r\n"
-        + traced("a in.1", b"Nats-Trace-Dest: t", b"Nats-Trace-Only: true")),
+        + traced("a", b"nats-trace-dest: t", b"Nats-Trace-Only: true"),
+    ),
+    one(
+        "only traced, confirmed",
+        b'CONNECT {"headers":true}\r\nSUB a 1\r\n' + traced("a", b"Nats-Trace-Dest: t", b"Nats-Trace-Only: true"),
+    ),
+    one(
+        "only traced, and somebody is there",
+        HEADERS + b"SUB in.* 1\r\nSUB a 2\r\n" + traced("a in.1", b"Nats-Trace-Dest: t", b"Nats-Trace-Only: true"),
+    ),
+    one(
+        "only traced, and nobody is there",
+        HEADERS + b"SUB in.* 1\r\n" + traced("a in.1", b"Nats-Trace-Dest: t", b"Nats-Trace-Only: true"),
+    ),
     # --- no responders
     one("nobody is there", HEADERS + b"SUB in.* 1\r\nPUB nobody in.1 2\r\nhi\r\n"),
     one("nobody is there and nobody listens", HEADERS + b"PUB nobody in.1 2\r\nhi\r\n"),
     one("nobody is there, and a queue listens", HEADERS + b"SUB in.* q 1\r\nPUB nobody in.1 2\r\nhi\r\n"),
     one("nobody is there for headers", HEADERS + b"SUB in.* 1\r\nHPUB nobody in.1 12 13\r\nNATS/1.0\r\n\r\nx\r\n"),
-    one("nobody is there, confirmed", b'CONNECT {"verbose":true,"headers":true,"no_responders":true}\r\n'
-        b"SUB in.* 1\r\nPUB nobody in.1 1\r\nx\r\n"),
+    one(
+        "nobody is there, confirmed",
+        b'CONNECT {"verbose":true,"headers":true,"no_responders":true}\r\nSUB in.* 1\r\nPUB nobody in.1 1\r\nx\r\n',
+    ),
     one("nobody is at a subject that is none", HEADERS + b"SUB in.* 1\r\nPUB a..b in.1 1\r\nx\r\n"),
-    one("nobody is there, and who does not want to know", b'CONNECT {"verbose":false,"headers":true}\r\n'
-        b"SUB in.* 1\r\nPUB nobody in.1 1\r\nx\r\n"),
-    one("503 does not count", HEADERS + b"SUB in.* 1\r\nUNSUB 1 1\r\nPUB nobody in.1 2\r\nhi\r\n"
+    one(
+        "nobody is there, and who does not want to know",
+        b'CONNECT {"verbose":false,"headers":true}\r\nSUB in.* 1\r\nPUB nobody in.1 1\r\nx\r\n',
+    ),
+    one(
+        "503 does not count",
+        HEADERS + b"SUB in.* 1\r\nUNSUB 1 1\r\nPUB nobody in.1 2\r\nhi\r\n"
         b"PUB nobody in.1 2\r\nhi\r\n"
-        b"PUB in.2 1\r\nx\r\nPUB in.2 1\r\nx\r\n"),
+        b"PUB in.2 1\r\nx\r\nPUB in.2 1\r\nx\r\n",
+    ),
     one("oneself is somebody", HEADERS + b"SUB in.* 1\r\nSUB me 2\r\nPUB me in.1 2\r\nhi\r\n"),
-    one("oneself without echo is nobody",
+    one(
+        "oneself without echo is nobody",
         b'CONNECT {"verbose":false,"echo":false,"headers":true,"no_responders":true}\r\n'
-        b"SUB in.* 1\r\nSUB me 2\r\nPUB me in.1 2\r\nhi\r\n"),
+        b"SUB in.* 1\r\nSUB me 2\r\nPUB me in.1 2\r\nhi\r\n",
+    ),
     # --- wildcards, queues, several clients
-    Scene("wildcards", (
-        (0, QUIET + b"SUB a.* 1\r\nSUB a.> 2\r\nSUB *.b 3\r\nSUB > 4\r\nSUB a.b.c 5\r\n"),
-        (1, QUIET + b"PUB a.b.c.d 1\r\nx\r\n"),
-        (1, b"PUB z 1\r\ny\r\n"),
-    )),
-    Scene("a queue has one of its members", (
-        (0, QUIET + b"SUB a q 1\r\n"), (1, QUIET + b"PUB a 1\r\nx\r\nPUB a 1\r\ny\r\n"),
-    )),
-    Scene("without echo in a queue", (
-        (0, b'CONNECT {"verbose":false,"echo":false}\r\nSUB a q 1\r\nPUB a 1\r\ny\r\n'),
-        (1, QUIET + b"SUB a q 2\r\n"), (0, b"PUB a 1\r\nz\r\n" * 3),
-    )),
-    Scene("without echo others are heard", (
-        (0, b'CONNECT {"verbose":false,"echo":false}\r\nSUB a 1\r\n'), (1, QUIET + b"PUB a 1\r\nx\r\n"),
-    )),
-    Scene("order of one publisher", (
-        (0, QUIET + b"SUB a 1\r\n"), (1, QUIET + b"".join(b"PUB a 3\r\n%03d\r\n" % n for n in range(50))),
-    )),
-    Scene("what a client had goes with it", (
-        (0, QUIET + b"SUB a 1\r\n"), (1, QUIET + b"SUB a 1\r\n"), (0, b"BYE\r\n"), (1, b"PUB a 1\r\nx\r\n"),
-    )),
+    Scene(
+        "wildcards",
+        (
+            (0, QUIET + b"SUB a.* 1\r\nSUB a.> 2\r\nSUB *.b 3\r\nSUB > 4\r\nSUB a.b.c 5\r\n"),
+            (1, QUIET + b"PUB a.b.c.d 1\r\nx\r\n"),
+            (1, b"PUB z 1\r\ny\r\n"),
+        ),
+    ),
+    Scene(
+        "a queue has one of its members",
+        (
+            (0, QUIET + b"SUB a q 1\r\n"),
+            (1, QUIET + b"PUB a 1\r\nx\r\nPUB a 1\r\ny\r\n"),
+        ),
+    ),
+    Scene(
+        "without echo in a queue",
+        (
+            (0, b'CONNECT {"verbose":false,"echo":false}\r\nSUB a q 1\r\nPUB a 1\r\ny\r\n'),
+            (1, QUIET + b"SUB a q 2\r\n"),
+            (0, b"PUB a 1\r\nz\r\n" * 3),
+        ),
+    ),
+    Scene(
+        "without echo others are heard",
+        (
+            (0, b'CONNECT {"verbose":false,"echo":false}\r\nSUB a 1\r\n'),
+            (1, QUIET + b"PUB a 1\r\nx\r\n"),
+        ),
+    ),
+    Scene(
+        "order of one publisher",
+        (
+            (0, QUIET + b"SUB a 1\r\n"),
+            (1, QUIET + b"".join(b"PUB a 3\r\n%03d\r\n" % n for n in range(50))),
+        ),
+    ),
+    Scene(
+        "what a client had goes with it",
+        (
+            (0, QUIET + b"SUB a 1\r\n"),
+            (1, QUIET + b"SUB a 1\r\n"),
+            (0, b"BYE\r\n"),
+            (1, b"PUB a 1\r\nx\r\n"),
+        ),
+    ),
 )

@@ -87,7 +87,6 @@ def answers(wire: Wire, subject: str, count: int) -> list[dict[str, Any]]:
     """As many as there should be, asked until the servers know each other."""
     found: list[dict[str, Any]] = []
 
-
     def are_there() -> bool:
         reply = b"answer.%d" % next(REPLIES)
         wire.heard.data, wire.asked = b"", 0

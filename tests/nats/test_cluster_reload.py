@@ -207,9 +207,7 @@ def test_pools_and_compression_change_and_the_cluster_is_one_again(kinds: tuple[
         ("pool_size: 1, compression: off", 4, "off"),
     ):
         second.reload(f"{block}\n{route}")
-        wait_until(
-            lambda count=count, mode=mode: [r["compression"] for r in second.routez()] == [mode] * count, block
-        )
+        wait_until(lambda count=count, mode=mode: [r["compression"] for r in second.routez()] == [mode] * count, block)
         meshed([first, second])
 
 

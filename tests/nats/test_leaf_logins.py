@@ -285,7 +285,7 @@ def test_who_was_refused_leaves_nothing_of_its_cluster_to_the_next() -> None:
 @pytest.mark.parametrize("said", ["old", "new"])
 def test_a_leaf_node_whose_password_is_compared_while_the_file_is_read_anew_is_judged_by_the_new_one(said: str) -> None:
     """To compare the old password takes a third of a second."""
-    text = f'{LISTEN}leafnodes {{ listen: "127.0.0.1:$ROUTE_PORT", authorization {{ user: a, password: \'%s\' }} }}\n'
+    text = f"{LISTEN}leafnodes {{ listen: \"127.0.0.1:$ROUTE_PORT\", authorization {{ user: a, password: '%s' }} }}\n"
     with configured(OURS, text % password_hash("old", 12)) as hub:
         wire = LeafWire(hub.route_port)
         wire.connect(user="a", **{"pass": said})

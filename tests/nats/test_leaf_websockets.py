@@ -99,9 +99,7 @@ def test_both_sides_hear_each_other(kinds: tuple[str, str], packed: bool, bare: 
 
 
 @pytest.mark.parametrize("kinds", [*PAIRS, *mixtures((OURS, OURS_3))])
-def test_both_sides_hear_each_other_encrypted_behind_a_path(
-    kinds: tuple[str, str], certificates: Certificates
-) -> None:
+def test_both_sides_hear_each_other_encrypted_behind_a_path(kinds: tuple[str, str], certificates: Certificates) -> None:
     port, server = free_port(), certificates.server
     there = f'tls {{ cert_file: "{server.cert}", key_file: "{server.key}" }}'
     here = f', tls {{ ca_file: "{certificates.authority}" }}'

@@ -88,7 +88,7 @@ def test_users_that_have_changed_are_cut_off_when_the_file_is_read_anew(kind: in
     def write(*users: str) -> None:
         path.write_text(f"authorization {{ users: [{', '.join(users)}] }}\n")
 
-    may_less = "permissions: {subscribe: [y, \"z w\"]}"
+    may_less = 'permissions: {subscribe: [y, "z w"]}'
     write("{user: a, password: a}", "{user: b, password: b}", "{user: c, password: c}")
     with running(kind, arguments=["-c" if kind == 0 else "--nats-config", str(path)]) as server:
         a, b, c = (Wire(server.port) for _ in range(3))
@@ -103,8 +103,8 @@ def test_users_that_have_changed_are_cut_off_when_the_file_is_read_anew(kind: in
         while b.heard.data.count(b"-ERR") < 2:
             b.receive()
         said = sorted(b.heard.data.split(b"\r\n"))
-        assert b"-ERR 'Permissions Violation for Subscription to \"x\" (sid \"1\")'" in said
-        assert b"-ERR 'Permissions Violation for Subscription to \"x\" using queue \"q\" (sid \"3\")'" in said
+        assert b'-ERR \'Permissions Violation for Subscription to "x" (sid "1")\'' in said
+        assert b'-ERR \'Permissions Violation for Subscription to "x" using queue "q" (sid "3")\'' in said
         a.send(pub("x") + pub("y") + pub("z"))
         for wire in (a, b):
             wire.barrier()

@@ -38,31 +38,51 @@ CHANGES: dict[str, tuple[str, str, dict[str, str], bytes | None]] = {
     "other password": (USERS % (ONE, ""), USERS % ("{user: one, password: q}", ""), SAYS, VIOLATION),
     "another user": (USERS % (ONE, ""), USERS % (ONE + ", {user: x, password: y}", ""), SAYS, None),
     "type of connection": (
-        USERS % (ONE, ""), USERS % ("{user: one, password: p, allowed_connection_types: [LEAFNODE]}", ""), SAYS,
+        USERS % (ONE, ""),
+        USERS % ("{user: one, password: p, allowed_connection_types: [LEAFNODE]}", ""),
+        SAYS,
         VIOLATION,
     ),
     "without accounts": (
-        f"authorization {{ users [ {ONE} ] }}", "authorization { users [ {user: x, password: p} ] }", SAYS, SILENT,
+        f"authorization {{ users [ {ONE} ] }}",
+        "authorization { users [ {user: x, password: p} ] }",
+        SAYS,
+        SILENT,
     ),
     "one for all": (
-        "authorization { user: one, password: p }", "authorization { user: one, password: q }", SAYS, SILENT,
+        "authorization { user: one, password: p }",
+        "authorization { user: one, password: q }",
+        SAYS,
+        SILENT,
     ),
     "one for all, then users": (
-        "authorization { user: one, password: p }", f"authorization {{ users [ {ONE} ] }}", SAYS, None,
+        "authorization { user: one, password: p }",
+        f"authorization {{ users [ {ONE} ] }}",
+        SAYS,
+        None,
     ),
     "token": ("authorization { token: a }", "authorization { token: b }", {"auth_token": "a"}, VIOLATION),
     "token, named": (
-        "authorization { token: a }", "authorization { token: b }", {"auth_token": "a", "user": "u"}, SILENT,
+        "authorization { token: a }",
+        "authorization { token: b }",
+        {"auth_token": "a", "user": "u"},
+        SILENT,
     ),
     "nobody": ("", USERS % (ONE, ""), {}, VIOLATION),
     "unneeded name of nobody": ("", USERS % ("{user: x, password: y}", ""), SAYS, SILENT),
     "unneeded name of an account's user": ("", USERS % (ONE, ""), SAYS, SILENT),
     "unneeded login that is right": ("", f"authorization {{ users [ {ONE} ] }}", SAYS, None),
     "unneeded login that is right, hashed": (
-        "", f"authorization {{ users [ {{user: one, password: '{HASHED}'}} ] }}", SAYS, None,
+        "",
+        f"authorization {{ users [ {{user: one, password: '{HASHED}'}} ] }}",
+        SAYS,
+        None,
     ),
     "unneeded password that is wrong": (
-        "", f"authorization {{ users [ {ONE} ] }}", {"user": "one", "pass": "q"}, VIOLATION,
+        "",
+        f"authorization {{ users [ {ONE} ] }}",
+        {"user": "one", "pass": "q"},
+        VIOLATION,
     ),
     "unneeded login, one for all": ("", "authorization { user: one, password: p }", SAYS, SILENT),
     "unneeded token that is right": ("", "authorization { token: a }", {"auth_token": "a"}, None),
@@ -71,10 +91,12 @@ CHANGES: dict[str, tuple[str, str, dict[str, str], bytes | None]] = {
     "unneeded key that is right": ("", f"authorization {{ users [ {BY_KEY} ] }}", {"nkey": NKEY.public}, None),
     "no login any more": (USERS % (ONE, ""), "", SAYS, SILENT),
     "no_auth_user moved": (
-        USERS % (ONE, "") + "\nno_auth_user: one", USERS % ("", ONE) + "\nno_auth_user: one", {}, SILENT,
+        USERS % (ONE, "") + "\nno_auth_user: one",
+        USERS % ("", ONE) + "\nno_auth_user: one",
+        {},
+        SILENT,
     ),
 }
-
 
 
 @pytest.mark.parametrize("kind", KINDS[:2])
@@ -109,8 +131,6 @@ def test_what_a_client_hears(kind: int, change: str, tmp_path: Path) -> None:
 def _is_read(server: NatsServer) -> bool:
     with contextlib.closing(Wire(server.port)) as wire:
         return bool(json.loads(wire.info[5:])["max_payload"] == 1000)
-
-
 
 
 # Of "p", in 12 and in 13 rounds: to compare takes a third of a second, and twice as long, and so it does to make them.

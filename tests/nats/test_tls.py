@@ -207,9 +207,7 @@ def test_a_session_does_not_outlive_the_certificate(
             _opened(connections, verifying.port, context, session)
 
 
-def _opened(
-    connections: ExitStack, port: int, context: ssl.SSLContext, before: ssl.SSLSession | None
-) -> ssl.SSLSocket:
+def _opened(connections: ExitStack, port: int, context: ssl.SSLContext, before: ssl.SSLSession | None) -> ssl.SSLSocket:
     """A connection that is answered. Raises OSError."""
     plain = connections.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
     while plain.recv(1) != b"\n":

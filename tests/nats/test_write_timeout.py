@@ -131,9 +131,7 @@ def test_who_takes_something_in_each_deadline_has_all_in_the_end(
 
 @pytest.mark.parametrize("kinds", KINDS)
 @pytest.mark.parametrize(("opening", "within"), [CLIENT, ROUTE])
-def test_who_takes_nothing_is_cut_off_whatever_is_said(
-    kinds: tuple[str], opening: Opening, within: str
-) -> None:
+def test_who_takes_nothing_is_cut_off_whatever_is_said(kinds: tuple[str], opening: Opening, within: str) -> None:
     with configured(kinds[0], conf_of("retry", within)) as server:
         slow = opening(server)
         publish(server)
@@ -148,7 +146,7 @@ def test_monitoring_shows_what_is_not_the_default(kinds: tuple[str]) -> None:
     http = free_port()
     for outside, inside in (("retry", "close"), ("default", "default")):
         text = f'{conf_of("", "cluster")}\nhttp: "127.0.0.1:{http}"\nwrite_timeout: {outside}\n'
-        with configured(kinds[0], text.replace("ms\"\n }", f'ms"\nwrite_timeout: {inside} }}')) as server:
+        with configured(kinds[0], text.replace('ms"\n }', f'ms"\nwrite_timeout: {inside} }}')) as server:
             with urllib.request.urlopen(f"http://127.0.0.1:{http}/varz") as answer:
                 found = json.load(answer)
             shown = [row.get("write_timeout") for row in (found, found["cluster"])]

@@ -123,9 +123,7 @@ def loaded_python(directory: Path) -> Iterator[str]:
     # What Spark sets for its own; and the source that Spark finds by itself, which a declarative run wants.
     path = python_path(str(ROOT), os.environ.get("PYTHONPATH", ""))
     environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": path}
-    with subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as loading:
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as loading:
         assert loading.stdout is not None and loading.stdout.readline() == b"ready\n"
         yield str(program)
 

@@ -163,8 +163,7 @@ def assert_manifest_is_right(to: Path, gateway: Gateway) -> None:
     assert seen == expected(gateway)
     topics = {topic: (said["messages"], *said["seqs"].values()) for topic, said in manifest["topics"].items()}
     assert topics == {
-        topic: (len(kept.messages), [min(kept.messages), max(kept.messages)])
-        for topic, kept in gateway.topics.items()
+        topic: (len(kept.messages), [min(kept.messages), max(kept.messages)]) for topic, kept in gateway.topics.items()
     }
 
 

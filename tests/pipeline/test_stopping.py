@@ -47,7 +47,7 @@ def test_a_job_that_knows_nothing_of_signals_ends_as_stopped(
     metrics = tmp_path / "metrics"
     assert main(["readers", "--metrics-file", str(metrics)]) == 128 + number
     assert capsys.readouterr().err == f"mq-pipeline: stopped by {number.name}\n"
-    assert f"mq_pipeline_exit_status{{job_name=\"mq-pipeline readers\"}} {128 + number:.1f}" in metrics.read_text()
+    assert f'mq_pipeline_exit_status{{job_name="mq-pipeline readers"}} {128 + number:.1f}' in metrics.read_text()
 
 
 def test_a_failure_without_a_signal_stays_one() -> None:

@@ -531,10 +531,14 @@ SCENES: Final[dict[str, list[Step]]] = {
     ],
     "bodies that are missing or wrong": [
         ("PUT", "namespaces/public/bodies", {"bundles": {"numBundles": 4}}),
-        ("PUT", f"{B}/t"), ("PUT", f"{B}/t/subscription/s"),
-        ("POST", f"{B}/t/subscription/s/resetcursor", []), ("POST", f"{B}/t/subscription/s/resetcursor", "latest"),
-        ("POST", f"{B}/t/subscription/s/expireMessages", []), ("POST", f"{B}/t/subscription/s/expireMessages", "x"),
-        ("POST", f"{B}/t/subscription/s/expireMessages", 3), ("PUT", f"{B}/t/backlogSize", []),
+        ("PUT", f"{B}/t"),
+        ("PUT", f"{B}/t/subscription/s"),
+        ("POST", f"{B}/t/subscription/s/resetcursor", []),
+        ("POST", f"{B}/t/subscription/s/resetcursor", "latest"),
+        ("POST", f"{B}/t/subscription/s/expireMessages", []),
+        ("POST", f"{B}/t/subscription/s/expireMessages", "x"),
+        ("POST", f"{B}/t/subscription/s/expireMessages", 3),
+        ("PUT", f"{B}/t/backlogSize", []),
         ("POST", f"{B}/t/subscription/s/replicatedSubscriptionStatus"),
         ("PUT", "namespaces/public/bodies/schemaCompatibilityStrategy", {"strategy": "FULL"}),
         ("PUT", "namespaces/public/bodies/schemaCompatibilityStrategy", ["FULL"]),
@@ -542,22 +546,31 @@ SCENES: Final[dict[str, list[Step]]] = {
         ("PUT", f"{B}/t/schemaCompatibilityStrategy", ["FULL"]),
         ("POST", "namespaces/public/bodies/subscriptionAuthMode", ["None"]),
         ("POST", "namespaces/public/bodies/publishRate", {"publishThrottlingRateInMsg": 9}),
-        ("POST", "namespaces/public/bodies/publishRate"), ("GET", "namespaces/public/bodies/publishRate"),
+        ("POST", "namespaces/public/bodies/publishRate"),
+        ("GET", "namespaces/public/bodies/publishRate"),
         ("POST", "namespaces/public/bodies/delayedDelivery", {"active": True, "tickTime": 1}),
-        ("POST", "namespaces/public/bodies/delayedDelivery"), ("GET", "namespaces/public/bodies/delayedDelivery"),
-        ("PUT", f"{B}/t/properties", {"number": 1, "flag": True, "fraction": 1.5}), ("GET", f"{B}/t/properties"),
+        ("POST", "namespaces/public/bodies/delayedDelivery"),
+        ("GET", "namespaces/public/bodies/delayedDelivery"),
+        ("PUT", f"{B}/t/properties", {"number": 1, "flag": True, "fraction": 1.5}),
+        ("GET", f"{B}/t/properties"),
         *(
             step
             for policy, value in {
-                "publishRate": {"publishThrottlingRateInMsg": 9}, "delayedDelivery": {"active": True, "tickTime": 1},
-                "dispatchRate": {"dispatchThrottlingRateInMsg": 9}, "subscribeRate": {"ratePeriodInSecond": 9},
-                "deduplicationEnabled": True, "maxUnackedMessagesOnConsumer": 5, "maxUnackedMessagesOnSubscription": 5,
+                "publishRate": {"publishThrottlingRateInMsg": 9},
+                "delayedDelivery": {"active": True, "tickTime": 1},
+                "dispatchRate": {"dispatchThrottlingRateInMsg": 9},
+                "subscribeRate": {"ratePeriodInSecond": 9},
+                "deduplicationEnabled": True,
+                "maxUnackedMessagesOnConsumer": 5,
+                "maxUnackedMessagesOnSubscription": 5,
             }.items()
             for step in (("POST", f"{B}/t/{policy}", value), ("POST", f"{B}/t/{policy}"), ("GET", f"{B}/t/{policy}"))
         ),
         ("POST", f"{B}/t/backlogQuota", {"limitSize": 9, "policy": "producer_exception"}),
-        ("POST", f"{B}/t/backlogQuota"), ("GET", f"{B}/t/backlogQuotaMap"),
-        ("DELETE", f"{B}/t"), ("DELETE", "namespaces/public/bodies"),
+        ("POST", f"{B}/t/backlogQuota"),
+        ("GET", f"{B}/t/backlogQuotaMap"),
+        ("DELETE", f"{B}/t"),
+        ("DELETE", "namespaces/public/bodies"),
     ],
     "lookup": [
         ("GET", f"/lookup/v2/topic/{P}/sometopic"),
@@ -636,8 +649,11 @@ SCENES: Final[dict[str, list[Step]]] = {
     "bookies that hold a ledger": [
         ("PUT", "namespaces/public/ledgers"),
         *(
-            ("POST", "namespaces/public/ledgers/persistence",
-             {"bookkeeperEnsemble": ensemble, "bookkeeperWriteQuorum": write, "bookkeeperAckQuorum": ack})
+            (
+                "POST",
+                "namespaces/public/ledgers/persistence",
+                {"bookkeeperEnsemble": ensemble, "bookkeeperWriteQuorum": write, "bookkeeperAckQuorum": ack},
+            )
             for ensemble, write, ack in ((1, 1, 3), (1, 2, 1), (0, 0, 0), (6, 6, 6), (1, 0, 0), (1, 1, 0), (5, 5, 5))
         ),
         ("DELETE", "namespaces/public/ledgers"),
@@ -668,8 +684,13 @@ SCENES: Final[dict[str, list[Step]]] = {
         *(
             ("POST", f"persistent/public/default/below/{what}", -1)
             for what in (
-                "maxProducers", "maxConsumers", "maxSubscriptionsPerTopic", "maxUnackedMessagesOnConsumer",
-                "maxUnackedMessagesOnSubscription", "maxMessageSize", "deduplicationSnapshotInterval",
+                "maxProducers",
+                "maxConsumers",
+                "maxSubscriptionsPerTopic",
+                "maxUnackedMessagesOnConsumer",
+                "maxUnackedMessagesOnSubscription",
+                "maxMessageSize",
+                "deduplicationSnapshotInterval",
             )
         ),
         ("DELETE", "persistent/public/default/below"),

@@ -132,9 +132,7 @@ def test_an_epoch_of_before_is_refused(pair: tuple[Wire, Wire], topic: str) -> N
     for epoch in range(2):
         assert one.producer(topic, producer_access_mode=EXCLUSIVE).topic_epoch == epoch
         one.ask("close_producer", producer_id=1)
-    error = other.ask(
-        "producer", "error", topic=topic, producer_id=1, producer_access_mode=EXCLUSIVE, topic_epoch=0
-    )
+    error = other.ask("producer", "error", topic=topic, producer_id=1, producer_access_mode=EXCLUSIVE, topic_epoch=0)
     assert error.error == PRODUCER_FENCED
     assert other.producer(topic, producer_access_mode=EXCLUSIVE, topic_epoch=1).topic_epoch == 2
 

@@ -89,9 +89,7 @@ def test_each_message_of_a_batch_is_a_job_with_an_id_of_its_own(
     assert tube.stats_tube(topic)["current-jobs-reserved"] == 0
 
 
-def test_each_is_released_buried_kicked_and_touched_by_itself(
-    wire: Wire, topic: str, tube: greenstalk.Client
-) -> None:
+def test_each_is_released_buried_kicked_and_touched_by_itself(wire: Wire, topic: str, tube: greenstalk.Client) -> None:
     wire.producer(topic)
     send_batch(wire, b"a", b"b", b"c", b"d")
     a, b, c, d = (tube.reserve(timeout=5) for _ in range(4))

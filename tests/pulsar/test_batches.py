@@ -50,9 +50,7 @@ def bodies(messages: list[nsq.Message]) -> list[bytes]:
 
 
 @pytest.mark.parametrize("how", COMPRESSIONS)
-def test_a_batch_is_as_many_messages_to_nsqs_consumers(
-    server: PulsarServer, wire: Wire, topic: str, how: str
-) -> None:
+def test_a_batch_is_as_many_messages_to_nsqs_consumers(server: PulsarServer, wire: Wire, topic: str, how: str) -> None:
     wire.producer(topic)
     wire.subscribe(topic)
     with nsq.Wire(server.other_port) as consumer:

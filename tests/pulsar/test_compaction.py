@@ -164,9 +164,7 @@ def test_what_a_real_broker_keeps_is_kept(kept: PulsarServer, topic: str, scene:
     assert last_id(kept, topic, compacted=False)[0] == len(entries) - 1
 
 
-def test_what_comes_behind_the_horizon_is_all_delivered_and_compacted_next_time(
-    kept: PulsarServer, topic: str
-) -> None:
+def test_what_comes_behind_the_horizon_is_all_delivered_and_compacted_next_time(kept: PulsarServer, topic: str) -> None:
     publish(kept, topic, [one("a", b"1"), one("a", b"2"), one("b", b"3")])
     compact(kept, topic)
     publish(kept, topic, [one("a", b"4"), one("a", b"5")])

@@ -62,7 +62,7 @@ def test_what_others_say_in_headers_pulsars_consumers_get_as_properties() -> Non
         wire.flow(10)
         for headers, body in ((HEADERS, b"body"), (b"NATS/1.0\r\nnull_value: true\r\n\r\n", b""), (b"", b"none")):
             head = b"HPUB bound.t %d %d\r\n" % (len(headers), len(headers) + len(body))
-            publisher.sendall(b"CONNECT {\"headers\":true}\r\n")
+            publisher.sendall(b'CONNECT {"headers":true}\r\n')
             publisher.sendall((head if headers else b"PUB bound.t 4\r\n") + headers + body + b"\r\n")
         first, second, third = wire.messages(3)
     assert [payload_of(frame) for frame in (first, second, third)] == [b"body", b"", b"none"]

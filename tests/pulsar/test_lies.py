@@ -105,9 +105,7 @@ def test_a_frame_may_come_in_any_pieces(wire: Wire, topic: str) -> None:
     wire.producer(topic)
     wire.flow(10)
     for piece in (1, 3, 7, 1000):
-        said = b"".join(
-            send_frame(1, n, entry_of(metadata(sequence_id=n), b"%d" % n * 1200)) for n in range(3)
-        )
+        said = b"".join(send_frame(1, n, entry_of(metadata(sequence_id=n), b"%d" % n * 1200)) for n in range(3))
         for at in range(0, len(said), piece):
             wire.raw(said[at : at + piece])
         assert [frame.entry[-1:] for frame in wire.messages(3)] == [b"0", b"1", b"2"]

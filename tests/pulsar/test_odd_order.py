@@ -166,9 +166,7 @@ def test_of_two_seeks_the_second_says_where_a_subscription_is(wire: Wire, topic:
     places = prepared(wire, topic)
     wire.subscribe(topic, initialPosition=1)
     wire.ack(places[4], cumulative=True)
-    answers = together(
-        wire, about("seek", FIRST, message_id=places[3]), about("seek", FIRST + 1, message_id=places[1])
-    )
+    answers = together(wire, about("seek", FIRST, message_id=places[3]), about("seek", FIRST + 1, message_id=places[1]))
     assert [frame.name for frame in answers] == ["success", "success"]
     wire.subscribe(topic, consumer=2)
     assert comes(wire, topic, 4, consumer=2) == [b"1", b"2", b"3", b"4"]

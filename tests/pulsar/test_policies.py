@@ -365,9 +365,7 @@ def test_a_dispatch_rate_is_that_of_all_acceptors_together(four: PulsarServer) -
 
 
 @pytest.mark.parametrize("then", [1_000_000, None], ids=["raised", "removed"])
-def test_who_waits_for_a_rate_goes_on_when_it_is_another(
-    quick: PulsarServer, namespace: str, then: int | None
-) -> None:
+def test_who_waits_for_a_rate_goes_on_when_it_is_another(quick: PulsarServer, namespace: str, then: int | None) -> None:
     """What was taken would be allowed in an hour."""
     topic, path = f"persistent://{namespace}/t", f"persistent/{namespace}/t"
     assert request(quick.http, "", "", "PUT", path)["status"] == 204

@@ -172,9 +172,19 @@ def test_of_a_body_with_something_wrong_nothing_is_published(broker: Broker) -> 
         ("GET", "/v1/records?topic=t&from=0&max_bytes=1e3", b"", 400, "max_bytes is"),
         *(
             ("POST", "/v1/records", said, 400, "[topic, from, to]")
-            for said in (b"", b"[]", b"{}", b'{"ranges": 1}', b'{"ranges": [["t", 0]]}', b'{"ranges": [["t", -1, 2]]}',
-                         b'{"ranges": [["", 0, 2]]}', b'{"ranges": [["t", 0, 1e3]]}', b'{"ranges": [[1, 0, 1]]}',
-                         b'{"ranges": [["t", 0, 1]], "max_bytes": true}', b"[" * 200_000)
+            for said in (
+                b"",
+                b"[]",
+                b"{}",
+                b'{"ranges": 1}',
+                b'{"ranges": [["t", 0]]}',
+                b'{"ranges": [["t", -1, 2]]}',
+                b'{"ranges": [["", 0, 2]]}',
+                b'{"ranges": [["t", 0, 1e3]]}',
+                b'{"ranges": [[1, 0, 1]]}',
+                b'{"ranges": [["t", 0, 1]], "max_bytes": true}',
+                b"[" * 200_000,
+            )
         ),
         ("POST", "/v1/records", b'{"ranges": []}', 400, "from 1 to 1024"),
         ("POST", "/v1/records", json.dumps({"ranges": [["t", 0, 1]] * 1025}).encode(), 400, "from 1 to 1024"),
@@ -238,9 +248,7 @@ def test_all_survives_kill_and_another_number_of_workers(tmp_path: Path) -> None
             assert [(s.seq, s.body) for s in broker.read_all(name)] == list(enumerate(bodies))
         found = broker.json("/v1/readers")["readers"]
         assert isinstance(found, list)
-        assert [(r["name"], r["topics"], r["unread"]) for r in found] == [
-            ("spark", {"topic-1": 7}, {"topic-1": 1993})
-        ]
+        assert [(r["name"], r["topics"], r["unread"]) for r in found] == [("spark", {"topic-1": 7}, {"topic-1": 1993})]
         assert {name: len(seqs) for name, seqs in messages_in(data).items()} == dict.fromkeys(names, 2000)
 
 

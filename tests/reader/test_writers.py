@@ -232,9 +232,7 @@ def large_batch(broker: Broker, files: int, seed: int) -> tuple[dict[str, int], 
     return named, expected
 
 
-def begin(
-    broker: Broker, clients: ThreadPoolExecutor, files: dict[str, int], batch: int = 0
-) -> Future[Reply | None]:
+def begin(broker: Broker, clients: ThreadPoolExecutor, files: dict[str, int], batch: int = 0) -> Future[Reply | None]:
     def decide() -> Reply | None:
         try:
             return broker.decide("w", batch, files)

@@ -18,8 +18,27 @@ SHARDS = 4
 REQUEST = struct.Struct("<BBHIIIQIIQQ")
 
 OPEN, CLOSE, USE, WATCH, IGNORE, CANCEL, RETURN, GONE = range(1, 9)
-(PUBLISH, RESERVE, PROBE, TAKE, RESERVE_ID, DELETE, RELEASE, BURY, TOUCH, PEEK_ID, PEEK_READY, PEEK_DELAYED,
- PEEK_BURIED, KICK, KICK_ID, PAUSE, STATS_ID, STATS_TOPIC, LIST) = range(32, 51)
+(
+    PUBLISH,
+    RESERVE,
+    PROBE,
+    TAKE,
+    RESERVE_ID,
+    DELETE,
+    RELEASE,
+    BURY,
+    TOUCH,
+    PEEK_ID,
+    PEEK_READY,
+    PEEK_DELAYED,
+    PEEK_BURIED,
+    KICK,
+    KICK_ID,
+    PAUSE,
+    STATS_ID,
+    STATS_TOPIC,
+    LIST,
+) = range(32, 51)
 OK, NONE, NOT_FOUND, TIMED_OUT, DEADLINE_SOON, CANCELLED, NO_SPACE, FAILED = range(8)
 
 
@@ -122,8 +141,19 @@ class Bench:
         for fd in [self.board, *(fd for kept in self.segments.values() for _, fd in kept), *self.names.values()]:
             os.close(fd)
 
-    def send(self, kind: int, conn: int = 1, *, acceptor: int = 0, topic: int = 0, id: int = 0, pri: int = 0,
-             delay: int = 0, ttr: int = 60 * SECOND, body: bytes = b"") -> int:
+    def send(
+        self,
+        kind: int,
+        conn: int = 1,
+        *,
+        acceptor: int = 0,
+        topic: int = 0,
+        id: int = 0,
+        pri: int = 0,
+        delay: int = 0,
+        ttr: int = 60 * SECOND,
+        body: bytes = b"",
+    ) -> int:
         slot, self.next_slot = self.next_slot, self.next_slot + 1
         head = REQUEST.pack(kind, 0, 0, conn, slot, topic, id, pri, len(body), delay, ttr)
         message = ffi.new("struct message *")

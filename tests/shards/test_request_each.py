@@ -79,7 +79,8 @@ def test_what_one_is_refused_is_its_own(bench: Channels) -> None:
     here, nowhere = jobs(bench, 1)[0], 99 * SHARDS
     slots = send(bench, [(DELETE, nowhere), (DELETE, here), (DELETE, here), (TOUCH, nowhere), (RESERVE, 0)])
     assert [(slot, status) for _, slot, status, _ in answers(bench)] == list(
-        zip(slots, [NOT_FOUND, OK, NOT_FOUND, NOT_FOUND, TIMED_OUT], strict=True))
+        zip(slots, [NOT_FOUND, OK, NOT_FOUND, NOT_FOUND, TIMED_OUT], strict=True)
+    )
 
 
 def test_as_many_as_may_be_are_done(bench: Channels) -> None:

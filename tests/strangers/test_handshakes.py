@@ -37,9 +37,7 @@ def test_they_have_the_places_that_there_are_and_keep_nobody_out(
     monkeypatch.setattr(http_server, "SHAKE_S", 1.0)
 
     async def ask(port: int) -> bytes:
-        reader, writer = await asyncio.open_connection(
-            HOST, port, ssl=made.context(), server_hostname="localhost"
-        )
+        reader, writer = await asyncio.open_connection(HOST, port, ssl=made.context(), server_hostname="localhost")
         writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         answer = await reader.readuntil(b'"served"')
         writer.close()

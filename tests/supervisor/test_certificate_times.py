@@ -99,4 +99,3 @@ def test_a_client_whose_certificate_is_over_is_not_let_in(tmp_path: Path) -> Non
             ]  # fmt: skip
             said = subprocess.run(asked, input=b"use t\r\nquit\r\n", capture_output=True, timeout=60, check=False)
             assert said.stdout == answer, said.stderr
-

@@ -36,9 +36,7 @@ def test_systemd_is_told_again_and_again_that_it_lives_where_it_watches(start: S
         ({"WATCHDOG_USEC": "60000000", "WATCHDOG_PID": "1"}, False),
     ],
 )
-def test_systemd_is_told_only_where_it_watches_this_process(
-    tmp_path: Path, env: dict[str, str], is_told: bool
-) -> None:
+def test_systemd_is_told_only_where_it_watches_this_process(tmp_path: Path, env: dict[str, str], is_told: bool) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notices:
         notices.bind(str(tmp_path / "notify"))
         given = {"NOTIFY_SOCKET": str(tmp_path / "notify"), **env}

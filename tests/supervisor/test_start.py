@@ -97,9 +97,7 @@ def own_kb(pid: int) -> int:
 
 @pytest.mark.parametrize("durable", [False, True])
 def test_an_idle_broker_is_small(durable: bool, tmp_path: Path) -> None:
-    with running(
-        SINGLE, options=all_listeners(), data_dir=tmp_path if durable else None, as_program=True
-    ) as server:
+    with running(SINGLE, options=all_listeners(), data_dir=tmp_path if durable else None, as_program=True) as server:
         wait_until(lambda: len(server.pids()) == 3, "all are there, but for a gateway")
         assert sum(own_kb(pid) for pid in server.pids()) < IDLE_KB + durable * DATA_KB
 

@@ -68,9 +68,7 @@ class Callouts:
 
     # --- callouts of accounts ---------------------------------------------------------------------------------------
 
-    def ask_account(
-        self, user: User, client: Client, tls: VerifyingTls | None, timeout_ns: int, done: Done
-    ) -> None:
+    def ask_account(self, user: User, client: Client, tls: VerifyingTls | None, timeout_ns: int, done: Done) -> None:
         """Asks the service of the account of a user that is known by a JWT; calls done(user) if it has no service."""
         account = self._account(user.account)
         authorization = authorization_of(account) if account is not None else {}

@@ -100,4 +100,3 @@ class DirResolver:
             self._before = None
         while (job := self._jobs.get()) is not None and not self._is_closed:
             job()
-

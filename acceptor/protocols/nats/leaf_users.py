@@ -25,9 +25,7 @@ Done = Callable[[User | None], None]
 
 
 class LeafUsers:
-    def __init__(
-        self, logins: Logins, secrets: Secrets, encryption: Callable[[int], VerifyingTls | None]
-    ) -> None:
+    def __init__(self, logins: Logins, secrets: Secrets, encryption: Callable[[int], VerifyingTls | None]) -> None:
         self._logins, self._secrets, self._encryption = logins, secrets, encryption
         self._users: dict[str, User] = {}
         self._one: User | None = None  # the only user of leaf nodes, if set

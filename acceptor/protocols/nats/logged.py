@@ -103,7 +103,7 @@ def write(client: Client | None, record: bytes) -> None:
         log.warning("%d lines of what clients said and heard are left out: there were too many", left_out)
     if what in PAYLOADS:
         arrow, cut = PAYLOADS[what]
-        shown = f"{arrow} MSG_PAYLOAD: [{quoted(text)[:-1]}{cut}\"]"
+        shown = f'{arrow} MSG_PAYLOAD: [{quoted(text)[:-1]}{cut}"]'
     else:
         if text.startswith(b"CONNECT "):
             text = without_secrets(text)

@@ -1,6 +1,6 @@
 """nkeys: the text form of NATS's Ed25519 keys, in base32, whose first letter shows the kind of key.
 
-    prefix (1 byte, or 2 of a seed), key (32 bytes), CRC-16 (2 bytes, the lower first); base32 without padding
+prefix (1 byte, or 2 of a seed), key (32 bytes), CRC-16 (2 bytes, the lower first); base32 without padding
 """
 
 from __future__ import annotations

@@ -89,8 +89,12 @@ class OperatorMode:
         self._resolver = self._resolver_of(found, before)
         preload = {name: self._newest(name, jwt) for name, jwt in found["preload"].items()}
         self.operator = Operator(
-            {**found, "preload": preload}, self._resolver, self._changed, others,
-            poke=self._engine.poke, remarks=self._remarks,
+            {**found, "preload": preload},
+            self._resolver,
+            self._changed,
+            others,
+            poke=self._engine.poke,
+            remarks=self._remarks,
         )
         self._updates = Updates(self.operator, self._server, self._tell)
         if self._has_jetstream:

@@ -19,8 +19,6 @@ _FAMILIES: Final = {0x10: struct.Struct(">4s4sH"), 0x20: struct.Struct(">16s16sH
 Address = tuple[str, int]
 
 
-
-
 def address_of(header: bytes) -> Address | None:
     """The host and port of the proxy's client; None: the proxy connects for itself, or names no address.
 

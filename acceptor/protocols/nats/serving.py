@@ -69,6 +69,7 @@ NONCE_BYTES: Final = 11
 PONG: Final = b"PONG\r\n"
 TOLD: Final = ("name", "met", "urls", "ws_urls")  # what INFO says of the cluster
 
+
 class NatsServing(Nats):
     def __init__(self, engine: Engine, settings: Settings, broker: Broker) -> None:
         super().__init__(engine, settings, broker)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from mq_shards.acceptor.protocols.nats.leaf_door import LeafDoor
     from mq_shards.acceptor.protocols.nats.tls import TlsTerms
 
+
 class Handshake:
     """A filter that waits for a request, and then passes data through the websocket that it led to, if any."""
 
@@ -250,7 +251,6 @@ class Websockets:
             self._door = self._leaf_door(self.upgrades)
         return self._door
 
-
     def bring(self, conn: int, found: Upgraded, remote: str) -> None:
         """Passes a leaf node's connection to the acceptor that has leaf nodes. `remote`: the leaf node's address."""
         assert self._door is not None
@@ -267,9 +267,7 @@ class Websockets:
         websocket = None
         if found.compressed:
             most = 1 << 20 if found.whole_compressed else frame_bytes
-            websocket = PythonWebsocket(
-                lambda data: self._say(conn, data), unmasked=found.unmasked, frame_bytes=most
-            )
+            websocket = PythonWebsocket(lambda data: self._say(conn, data), unmasked=found.unmasked, frame_bytes=most)
         if found.is_leaf:
             # The content of its frames is for another protocol, and perhaps for another acceptor.
             self._upgraded(conn, found)

@@ -1,5 +1,4 @@
-"""Parses a client's request for a websocket and makes the answer, with the checks of nats-server. Sends nothing itself.
-"""
+"""Parses a client's request for a websocket and makes the answer, with nats-server's checks. Sends nothing itself."""
 
 from __future__ import annotations
 

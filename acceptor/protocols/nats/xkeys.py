@@ -1,6 +1,6 @@
 """xkeys: encryption between two parties, each with its own secret key and the other's public key.
 
-    "xkv1", nonce (24 bytes), NaCl's crypto_box of the content (X25519, XSalsa20, Poly1305)
+"xkv1", nonce (24 bytes), NaCl's crypto_box of the content (X25519, XSalsa20, Poly1305)
 """
 
 from __future__ import annotations

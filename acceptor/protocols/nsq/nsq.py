@@ -14,9 +14,7 @@ class Nsq(Protocol):
     port = 4150
     example = r"printf '  V2PUB greetings\n\0\0\0\5hello' | nc -w 1 {host} {port}"
     system = "NSQ"
-    usages = (
-        "--listen nsq://0.0.0.0:4150 --listen nsq-http://0.0.0.0:4151 --set nsq.lookupd-tcp-address=lookup:4160",
-    )
+    usages = ("--listen nsq://0.0.0.0:4150 --listen nsq-http://0.0.0.0:4151 --set nsq.lookupd-tcp-address=lookup:4160",)
     setting_lines = ("max-msg-size = 4_194_304", 'lookupd-tcp-address = ["lookup-1:4160", "lookup-2:4160"]')
     options = nsq_options.OPTIONS
     largest = "max-msg-size"

@@ -73,6 +73,7 @@ _FORGOTTEN_AT_ONCE: Final = 512
 
 log = logging.getLogger(__name__)
 
+
 class PulsarServing(Pulsar):
     def __init__(self, engine: Engine, settings: Settings, broker: Broker) -> None:
         super().__init__(engine, settings, broker)

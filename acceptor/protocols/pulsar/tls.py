@@ -31,4 +31,3 @@ def context_of(settings: Mapping[str, Any]) -> ssl.SSLContext | None:
         demand_certificates(context)
         load_authorities(context, files[2], f"pulsar.tls-trust-certs-file {files[2]}")
     return context
-
