@@ -33,10 +33,13 @@ def main(given: list[str]) -> int:
                 return 0 if checking else _tell(*translation.signal)
             others = given[1:] if translation.has_file else []
             given, notes = translation.arguments, translation.notes
-            checking |= translation.checks_only
+            if translation.checks_only and not checking:
+                # The original tells of the configuration alone, whatever machine it is asked on.
+                options = parse(given)
+                return _checked(options, [*notes, *_obstacles(options)], [])
         options = parse(given)
         if checking:
-            return _checked(options, notes)
+            return _checked(options, notes, _obstacles(options))
         log_file = LogFile()
         try:
             log_file.use(options.log_file)
@@ -83,12 +86,16 @@ def _read_anew(given: list[str], others: list[str]) -> Options:
     return parse(translate(others).arguments)
 
 
-def _checked(options: Options, notes: Sequence[str]) -> int:
-    """Prints what a start with these options would do; opens and binds nothing. Returns its exit status."""
+def _obstacles(options: Options) -> list[str]:
     from mq_shards.supervisor.checking import obstacles
 
+    return list(obstacles(options))
+
+
+def _checked(options: Options, notes: Sequence[str], obstacles: Sequence[str]) -> int:
+    """Prints what a start with these options would do; opens and binds nothing. Returns its exit status, if `obstacles`
+    are what would end it on this machine."""
     options.check_doors(options.listen)
-    found = list(obstacles(options))
     for line in [*notes, *options.warnings]:
         print(f"warning: {line}")
     for listen in options.listen:
@@ -100,10 +107,10 @@ def _checked(options: Options, notes: Sequence[str]) -> int:
     print(f"keeps messages in {kept}")
     if options.log_file.path:
         print(f"writes its journal to {options.log_file.path}")
-    for line in found:
+    for line in obstacles:
         _complain(line, FAILED)
-    print("the configuration is good" + (", but not for this machine" if found else ""), flush=True)
-    return FAILED if found else 0
+    print("the configuration is good" + (", but not for this machine" if obstacles else ""), flush=True)
+    return FAILED if obstacles else 0
 
 
 def _complain(message: str, status: int) -> int:

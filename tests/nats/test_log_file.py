@@ -139,7 +139,10 @@ def test_the_flag_wins_over_the_file(tmp_path: Path, capsys: pytest.CaptureFixtu
     with pytest.raises(OptionsError, match="is not a path"):
         options_of(*configured(tmp_path, Path("a\0b")))
     assert main(["as", "nats-server", "-t", *file, "-l", "/nowhere/log"]) == 0
-    assert "writes its journal to /nowhere/log" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "writes its journal to /nowhere/log" in said
+    assert "warning: cannot open the log file /nowhere/log: there is no directory /nowhere" in said
+    assert main(["check-config", "as", "nats-server", "-t", *file, "-l", "/nowhere/log"]) == 1
 
 
 @pytest.mark.parametrize("kind", KINDS)
