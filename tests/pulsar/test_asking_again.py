@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from mq_shards.acceptor.engine import FAILED, OK, Answer
+from mq_shards.acceptor.engine import FAILED, OK, Answer, WorkerRequest
 from mq_shards.gateway.pulsar import core as core_module
 from mq_shards.gateway.pulsar.core import PAUSES_S, Core
 from mq_shards.gateway.pulsar.refusals import RefusedError
@@ -23,10 +23,10 @@ class Said:
         self.core = Core(cast(Any, engine), cast(Any, self))
         monkeypatch.setattr(core_module.asyncio, "sleep", self._sleep)
 
-    async def ask(self, worker: int, kind: int, **what: object) -> Answer:
+    async def ask(self, worker: int, request: WorkerRequest, *, looks: bool = False) -> Answer:
         self.done.append("asked")
         self.failures -= 1
-        return Answer(kind, FAILED if self.failures >= 0 else OK, 0, 0, b"", incarnation=7)
+        return Answer(request.kind, FAILED if self.failures >= 0 else OK, 0, 0, b"", incarnation=7)
 
     async def _sleep(self, seconds: float) -> None:
         self.done.append(seconds)

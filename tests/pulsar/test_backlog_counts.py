@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, cast
 
 import pytest
-from mq_shards.acceptor.engine import Answer
+from mq_shards.acceptor.engine import Answer, WorkerRequest
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.gateway.pulsar import core as core_module
 from mq_shards.gateway.pulsar.core import MAX_BACKLOGS, Core
@@ -93,15 +93,17 @@ def test_a_count_ends_though_nearly_all_that_is_looked_at_is_finished(monkeypatc
         def worker_of_topic(self, topic: int) -> int:
             return 0
 
-        async def ask(self, worker: int, kind: int, **what: Any) -> Answer:  # noqa: ANN401
-            asked.append(what["ttr_ns"])
+        async def ask(self, worker: int, request: WorkerRequest, *, looks: bool = False) -> Answer:
+            asked.append(request.ttr_ns)
             self.asked += 1
             self.most = max(self.most, self.asked)
             await asyncio.sleep(0)
             self.asked -= 1
-            entries = int(what["ttr_ns"] == 0)
+            entries = int(request.ttr_ns == 0)
             figures: Any = ffi.new("struct backlog_figures *", {"entries": entries, "messages": entries})
-            return Answer(kind, lib.STATUS_OK, 0, 0, bytes(ffi.buffer(figures)), min(what["ttr_ns"] + 512, 5120), 7)
+            return Answer(
+                request.kind, lib.STATUS_OK, 0, 0, bytes(ffi.buffer(figures)), min(request.ttr_ns + 512, 5120), 7
+            )
 
     worker = Worker()
     core = Core(cast(Any, worker), cast(Any, worker))

@@ -61,7 +61,7 @@ def test_an_acceptor_looks_once_at_each_client(which: dict[str, Any], calls: dic
 def test_the_gateway_asks_for_some_at_a_time() -> None:
     sizes = list[int]()
 
-    async def ask_all(what: str, body: bytes) -> list[Any]:
+    async def ask_all(what: str, body: bytes, *, again: bool) -> list[Any]:
         sizes.append(len(orjson.loads(body)["topics"]))
         return [SimpleNamespace(status=Status.OK, ok=True, body=b'{"closed":1}')] * 2
 
