@@ -119,9 +119,10 @@ class _Program:
     def run(self, words: Sequence[str]) -> Iterator[str]:
         """Yields the lines that it prints."""
         assert self._process.stdin is not None and self._process.stdout is not None
+        if self.status is not None:  # else what is there already says why it could not begin
+            self.errors.seek(0)  # of the program, too, which has the same file open
+            self.errors.truncate()
         self.status = None
-        self.errors.seek(0)  # of the program, too, which has the same file open
-        self.errors.truncate()
         with contextlib.suppress(BrokenPipeError):  # it says why in `errors`
             self._process.stdin.write(json.dumps(words) + "\n")
             self._process.stdin.flush()

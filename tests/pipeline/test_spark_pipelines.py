@@ -15,7 +15,7 @@ from mq_shards.pipeline.arguments import of_run
 from mq_shards.pipeline.arrivals import Arrivals
 from mq_shards.pipeline.command import main
 from mq_shards.pipeline.project import emptied_with
-from mq_shards.pipeline.spark_pipelines import Application, PipelineError, _reason
+from mq_shards.pipeline.spark_pipelines import Application, PipelineError, _Program, _reason
 
 from tests.pipeline.serving import Gateway
 from tests.servers import wait_until
@@ -63,6 +63,16 @@ def test_what_fails_while_a_file_is_loaded_is_told_with_its_name(
     with pytest.raises(PipelineError) as failed:
         list(Application(None, 1).run([], Path("/dir")))
     assert str(failed.value) == said
+
+
+def test_why_it_could_not_begin_is_kept_however_soon_it_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_pipelines, "_BEGIN", "import sys; sys.exit('no')")
+    program = _Program(1)
+    program._process.wait(60)
+    assert list(program.run([])) == [] and program.status == 1
+    program.errors.seek(0)
+    assert program.errors.read() == b"no\n"
+    program.end()
 
 
 def test_there_is_something_new_when_a_topic_has_more_or_comes(gateway: Gateway) -> None:
