@@ -567,7 +567,10 @@ class Worker:
         """Which file cannot be written or synced, and why."""
         fd = ffi.new("int *")
         error = lib.worker_disk_errno(self._worker, fd)
-        path = Path(f"/proc/self/fd/{fd[0]}").readlink()
+        try:
+            path = Path(f"/proc/self/fd/{fd[0]}").readlink()
+        except OSError:  # the segment has been dropped since
+            return os.strerror(error)
         return f"{path.parent.name}/{path.name}: {os.strerror(error)}"
 
 

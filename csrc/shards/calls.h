@@ -85,8 +85,8 @@ bool worker_note_ends(struct worker *w);
  * they have. */
 uint32_t worker_nameless(const struct worker *w, uint32_t shard, uint64_t *messages);
 /* Reports each message that could not be read and was skipped, once. Returns how many were not reported before, this
- * one included; 0: none. Beyond WORKER_UNREADABLE_MOST, or half of that for one topic, they are only counted. *topic is valid
- * until the next turn. */
+ * one included; 0: none. Beyond WORKER_UNREADABLE_MOST, or half of that for one topic, they are only counted. *topic is
+ * valid until the next turn. */
 uint32_t worker_unreadable(struct worker *w, struct damage *place, const char **topic);
 /* The shard that needs a segment next, how large it must be, and its number; -1: none. */
 int64_t worker_wanting_shard(const struct worker *w, uint64_t *bytes, uint32_t *segment);

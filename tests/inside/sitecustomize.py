@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 HIGH_FD = 500  # where no process of a broker puts descriptors that it knows by number
+LOOK_S = 0.02
 ROOM = 1 << 14
 ASKED = {"mq_shards.shards.worker.Worker": ("worker_holdings", "_worker"),
          "mq_shards.acceptor.engine.Engine": ("acceptor_holdings", "_acceptor")}  # fmt: skip
@@ -29,8 +30,16 @@ def begin() -> None:
     threading.Thread(target=serve, daemon=True).start()
 
 
-def serve() -> None:
-    time.sleep(0.3)  # the process arranges its descriptors first
+def begin_in_child() -> None:
+    """A process of the broker closes all descriptors that it does not know, first of all: it is waited for."""
+    with socket.socket(socket.AF_UNIX) as low:
+        unknown = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, HIGH_FD)
+    threading.Thread(target=serve, args=[unknown], daemon=True).start()
+
+
+def serve(unknown: int | None = None) -> None:
+    while unknown is not None and Path(f"/proc/self/fd/{unknown}").exists():
+        time.sleep(LOOK_S)
     with socket.socket(socket.AF_UNIX) as low:
         listener = socket.socket(fileno=fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, HIGH_FD))
     listener.bind(f"{os.environ['INSIDE']}/{os.getpid()}")
@@ -88,5 +97,5 @@ def core(objects: list[Any]) -> dict[str, int]:
 
 
 if "INSIDE" in os.environ:
-    os.register_at_fork(after_in_child=begin)
+    os.register_at_fork(after_in_child=begin_in_child)
     begin()

@@ -1,7 +1,7 @@
 /* Answers from one account to requests that were made in another. Each request gets a subject of its own for answers,
  * at the acceptor where it was made: _R_.SERVER.SLOTTOKEN. The slot holds where an answer goes on to. A request that
- * nobody answers keeps its slot until another is in want of one. If the request is measured (nats_latency.h), SLOT holds the measurement's number,
- * too, and the subject goes on with .SERVER.T. */
+ * nobody answers keeps its slot until another is in want of one. If the request is measured (nats_latency.h), SLOT
+ * holds the measurement's number, too, and the subject goes on with .SERVER.T. */
 #include "acceptor/protocols/nats/nats_answers.h"
 
 #include <assert.h>
