@@ -6,7 +6,9 @@
 known to have a header yet. A worker has the newest segment listed as begun soon after its first record,
 when its header is durable.
 `going` are segments that are being removed, so their files may or may not exist. `ended`, which may be absent, is a
-segment and how many bytes it had when the broker was stopped: if it has fewer now, some are lost.
+segment and how many bytes it had when the broker was stopped: if it has fewer now, some are lost. `read-from`, which
+may be absent too, is the first segment that a start has to read: those before it are kept for readers of the log
+only.
 
 The order of steps, so that a kill between any two of them raises no alarm: a segment's file is created, then listed,
 then written to; at its end it is listed as going, then its file is removed. Each listing is durable before the next
@@ -55,6 +57,7 @@ class Manifest(NamedTuple):
     segments: Mapping[int, int] = MappingProxyType({})
     going: Sequence[int] = ()
     ended: tuple[int, int] = (0, 0)
+    read_from: int = 0
 
     def save(self, path: Path) -> None:
         """Saves the manifest durably, with the names of all files in the shard's folder by then. Raises OSError."""
@@ -80,6 +83,7 @@ class Manifest(NamedTuple):
             "segments": {str(number): begun for number, begun in sorted(self.segments.items())},
             "going": list(self.going),
             **({"ended": list(self.ended)} if self.ended[0] else {}),
+            **({"read-from": self.read_from} if self.read_from else {}),
         }
         return json.dumps(content).encode() + b"\n"
 
@@ -100,10 +104,11 @@ class Manifest(NamedTuple):
             segments = {int(number): int(begun) for number, begun in found["segments"].items()}
             going = [int(number) for number in found["going"]]
             segment, end = map(int, found.get("ended", (0, 0)))
+            read_from = int(found.get("read-from", 0))
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             raise ManifestError("its manifest is damaged") from None
         if version != VERSION:
             raise ManifestError(f"its manifest is of version {version!r}; this program reads version {VERSION}")
         if (whose, of) != (directory, shard):
             raise ManifestError(f"its manifest is that of shard {of!r} of the data directory with id {whose!r}")
-        return Manifest(directory, shard, segments, going, (segment, end))
+        return Manifest(directory, shard, segments, going, (segment, end), read_from)

@@ -58,6 +58,9 @@ class MemoryStore:
     def note_begun(self, ended: tuple[int, int] = (0, 0)) -> None:
         """Does nothing: no file can get lost."""
 
+    def note_read_from(self, segment: int) -> None:
+        """Does nothing: what is not needed is not kept."""
+
     def open(self, segment: int) -> int:
         """Returns the descriptor that was handed over, once."""
         if segment not in self._handed:

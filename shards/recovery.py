@@ -51,7 +51,10 @@ class Recovery:
                 why = _why_refused(ffi.errno, fd)
                 os.close(fd)
                 raise StoreError(f"shard {shard}, segment {number} {why}")
-            keep_copies(self._worker, shard, number, with_copies(files.store, number, fd))
+            if number >= recovered.read_from:
+                keep_copies(self._worker, shard, number, with_copies(files.store, number, fd))
+        files.read_from = recovered.read_from
+        lib.worker_read_from(self._worker, shard, recovered.read_from)
         lib.worker_ended(self._worker, shard, *recovered.ended)
         if lost_end:
             lib.worker_lost_end(self._worker, shard)

@@ -19,6 +19,12 @@ WORTH_MOVING: Final = 0.5
 # The names that would have to be written anew are at most this part of what is past its retention; when the disk is
 # full, no more than what goes.
 WORTH_NAMING: Final = 0.5
+# ... and of what a start need not read any more, which is decided more often.
+WORTH_PASSING: Final = 1 / 16
+# The oldest segment that holds anything is emptied too, so that a start need not read it, if less than this part of its
+# messages is live, and so many bytes lie behind it.
+THIN: Final = 1 / 16
+THIN_BEHIND: Final = 256 << 20
 
 
 class Retention(NamedTuple):
@@ -91,6 +97,21 @@ def _worth_naming(past: Sequence[Segment], dead: int, disk_full: bool) -> int:
             break
         dead -= 1
     return dead
+
+
+def worth_passing(sealed: Sequence[Segment], read_from: int, needed: int) -> bool:
+    """Whether the names in segments before `needed` may be written again so that a start need not read those."""
+    passed = sum(s.bytes for s in sealed if read_from <= s.number < needed)
+    return sum(s.names for s in sealed if s.number < needed) <= WORTH_PASSING * passed
+
+
+def thin(sealed: Sequence[Segment]) -> int:
+    """The segment that keeps a start from passing over it for a few messages only; 0: none."""
+    for n, segment in enumerate(sealed):
+        if segment.live:
+            few = segment.live < THIN * segment.total and sum(s.bytes for s in sealed[n:]) >= THIN_BEHIND
+            return segment.number if few else 0
+    return 0
 
 
 def _worth_moving(sealed: Sequence[Segment]) -> bool:

@@ -20,6 +20,10 @@ class ShardFiles:
     # So many of the oldest segments may go once the log is synced up to there: what has taken their place in it.
     doomed: int = 0
     doomed_until: int = 0
+    # The first segment that the next start has to read, and what it will be when the log is synced up to there.
+    read_from: int = 0
+    passing: int = 0
+    passing_until: int = 0
     # Segments up to this number have been cut to their length; and the one that was read ahead in order to be emptied.
     cut: int = 0
     warming: int = 0

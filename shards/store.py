@@ -61,6 +61,7 @@ class Recovered(NamedTuple):
     notes: Sequence[str] = ()
     ended: tuple[int, int] = (0, 0)  # Manifest.ended
     missing: Sequence[int] = ()  # those in whose place an empty one was put, of which a line tells
+    read_from: int = 0  # the first that has to be read; 0: all have to be
 
 
 class SegmentStore(Protocol):
@@ -83,6 +84,9 @@ class SegmentStore(Protocol):
 
     def note_begun(self, ended: tuple[int, int] = (0, 0)) -> None:
         """Notes which segments have a header by now and, at a stop, where the log ends (Manifest.ended)."""
+
+    def note_read_from(self, segment: int) -> None:
+        """Notes which is the first segment that a start has to read."""
 
     def remove(self, segment: int) -> None:
         """Removes a segment, which may be gone already."""
@@ -161,6 +165,7 @@ class ShardStore:
         self._manifest: Manifest | None = None  # as last saved
         self._spare = 0  # number of an empty segment that is made and listed in advance; 0: none
         self._going: list[int] = []  # segments that are dropped, and whose files are not removed yet
+        self._read_from = 0  # Recovered.read_from
         self._odd_folder = ""  # what was wrong with it
         is_there = os.path.lexists(self.path)
         if refuse and not self.path.is_dir():
@@ -222,6 +227,9 @@ class ShardStore:
             said = "; ".join(stock.problems)
             raise StoreError(f"shard {self.shard} is refused: {said} (--damage serve does without)")
         self._spare = _spare_of(stock, found, manifest)
+        # Where something is wrong with the files, all that there is may tell of what was lost.
+        if manifest is not None and manifest.read_from in stock.segments and not stock.problems:
+            self._read_from = manifest.read_from
         with explained(f"{self.path} cannot be put in order"):
             for name in no_copies:
                 put_aside(self.path / name)
@@ -234,7 +242,8 @@ class ShardStore:
             if KNOWN_NAME.fullmatch(name) is None
         ]
         ended = manifest.ended if manifest else (0, 0)
-        return Recovered(sorted(stock.segments), problems, [*stock.notes, *notes, *odd], ended, tuple(stock.begin))
+        notes = [*stock.notes, *notes, *odd]
+        return Recovered(sorted(stock.segments), problems, notes, ended, tuple(stock.begin), self._read_from)
 
     def _load_manifest(self) -> tuple[Manifest | None, str]:
         try:
@@ -310,7 +319,10 @@ class ShardStore:
             header = Header(self.shard, shards, number, begun, missing=missing)
             durable.save(self.path_of(number), encode_header(header))
         listed = stock.segments | ({self._spare: 0} if self._spare else {})
-        changes = self._manifest is None or self._manifest.segments != listed or bool(stock.remove)
+        before = self._manifest
+        changes = (
+            before is None or (before.segments, before.read_from) != (listed, self._read_from) or bool(stock.remove)
+        )
         self._going = list(stock.remove)
         if changes:
             self._list_as(listed)
@@ -330,7 +342,7 @@ class ShardStore:
 
     def _list_as(self, segments: Mapping[int, int], ended: tuple[int, int] = (0, 0)) -> None:
         staying = {number: begun for number, begun in segments.items() if number not in self._going}
-        manifest = Manifest(self._directory_id, self.shard, staying, list(self._going), ended)
+        manifest = Manifest(self._directory_id, self.shard, staying, list(self._going), ended, self._read_from)
         manifest.save(self.path)
         self._manifest = manifest
 
@@ -357,6 +369,12 @@ class ShardStore:
         if begun != listed or (self._manifest is not None and ended not in ((0, 0), self._manifest.ended)):
             with explained(f"{self.path} cannot be written"):
                 self._list_as(begun, ended=ended)
+
+    def note_read_from(self, segment: int) -> None:
+        """What segments before it are needed for must be durable in later ones. Raises StoreError."""
+        self._read_from = segment
+        with explained(f"{self.path} cannot be written"):
+            self._list_as(self._begun(self._listed()))
 
     def _begun(self, listed: Mapping[int, int]) -> dict[int, int]:
         with explained(f"{self.path} cannot be read"):

@@ -13,6 +13,7 @@ import os
 import select
 import sys
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -441,7 +442,11 @@ class Worker:
         if decision.drop:
             # Segments behind the dead ones are looked at when those are gone.
             return self._drop(shard, decision.drop)
-        if not decision.compact or not self._is_warm(shard, first):
+        if self._errands is not None and not self._disk_full and self._pass_over(shard, sealed):
+            return True
+        if not decision.compact:
+            return self._empty_thin(shard, sealed)
+        if not self._is_warm(shard, first):
             return False
         return not lib.worker_compact(worker, shard, COMPACT_BYTES)
 
@@ -495,6 +500,37 @@ class Worker:
         total = ffi.new("uint64_t *")
         live = lib.worker_live_jobs(self._worker, shard, segment, total)
         return bool(total[0]) and live < retention.WORTH_MOVING * total[0]
+
+    def _pass_over(self, shard: int, sealed: Sequence[Segment]) -> bool:
+        """Notes from which segment on the next start has to read, once what it needs of those before is on disk in
+        later ones. True if there is more to do."""
+        files = self._files[shard]
+        if not files.passing:
+            needed = lib.worker_needed_from(self._worker, shard, files.read_from)
+            if not needed or not retention.worth_passing(sealed, files.read_from, needed):
+                return False
+            moved = lib.worker_move_names(self._worker, shard, needed - 1)
+            if moved != lib.NAMES_MOVED:
+                return bool(moved == lib.NAMES_MORE)
+            files.passing, files.passing_until = needed, lib.worker_appended(self._worker, shard)
+        if self._background_sync:
+            if lib.worker_synced(self._worker, shard) < files.passing_until:
+                return False
+        elif not lib.worker_flush(self._worker):
+            return False
+        assert self._errands is not None
+        files.read_from, files.passing = files.passing, 0
+        self._errands.run(partial(files.store.note_read_from, files.read_from), _no_matter, StoreError)
+        return False
+
+    def _empty_thin(self, shard: int, sealed: Sequence[Segment]) -> bool:
+        """Moves the few messages that keep a start from passing over a segment. True if there is more to do."""
+        if self._errands is None or self._disk_full or lib.worker_retains(self._worker, shard):
+            return False
+        thin = retention.thin(sealed)
+        if not thin or not self._is_warm(shard, thin):
+            return False
+        return not lib.worker_compact_needed(self._worker, shard, COMPACT_BYTES)
 
     def _drop(self, shard: int, count: int) -> bool:
         """Drops dead segments, if the records that make them dead (deletes, topics, moved messages) are on disk.

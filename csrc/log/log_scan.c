@@ -176,6 +176,15 @@ int log_scan(const struct log *log, uint32_t segment, uint64_t *offset, const st
     return 0;
 }
 
+void log_pass_over(struct log *log, uint32_t segment) {
+    struct segment *s = segment_find(log, segment);
+    assert(s != NULL && s != log->current);
+    uint64_t expected = expected_end(log, segment);
+    if (expected >= LOG_HEADER_BYTES && expected < s->end) s->end = expected;
+    s->end_known = true;
+    copies_close(&s->copies);
+}
+
 /* --- the end ------------------------------------------------------------------------------------------------------ */
 
 uint32_t log_missing(const struct log *log, uint32_t segment) {

@@ -35,6 +35,9 @@ bool log_put_end(const struct log *log, uint64_t offset, struct record *head, co
  * the file cannot be cut (XFS reads its last block for that, which may fail), zeros are written there instead, and the
  * log continues in a new segment (see log_uncut). False with errno if that fails too. */
 bool log_truncate(struct log *log, uint32_t segment, uint64_t offset);
+/* At recovery, instead of log_scan and log_truncate: a segment before the last is not read. Its records end where the header
+ * of the next one says, or its file. */
+void log_pass_over(struct log *log, uint32_t segment);
 /* Why the segment could not be cut, an errno; 0: it was cut. */
 int log_uncut(const struct log *log, uint32_t segment);
 

@@ -72,6 +72,8 @@ bool worker_add_segment(struct worker *w, uint32_t shard, int fd, uint32_t segme
 bool worker_keep_copies(struct worker *w, uint32_t shard, int fd, uint32_t segment);
 /* Before that: where the shard's log ended at the last clean stop. */
 void worker_ended(struct worker *w, uint32_t shard, uint32_t segment, uint64_t end);
+/* Before that: the first segment that has to be read, as worker_needed_from has returned it. */
+void worker_read_from(struct worker *w, uint32_t shard, uint32_t segment);
 /* Before that: what was written last may be lost without a trace, so all seqs and ids go on far behind what is there. */
 void worker_lost_end(struct worker *w, uint32_t shard);
 /* Recovers a shard from its segments; adds what was found to `out`. */
@@ -98,6 +100,9 @@ void worker_refuse_segment(struct worker *w, uint32_t shard);
 void worker_retry_segments(struct worker *w);
 
 uint32_t worker_dead_segments(struct worker *w, uint32_t shard);
+/* To be called now and then: the first segment that the next start has to read, if the names in those before it are moved
+ * (worker_move_names), and all that was appended until then is synced. 0: none beyond `from`, as far as is known yet. */
+uint32_t worker_needed_from(struct worker *w, uint32_t shard, uint32_t from);
 uint32_t worker_first_segment(const struct worker *w, uint32_t shard);
 uint32_t worker_active_segment(const struct worker *w, uint32_t shard);
 /* When the shard's log was begun, by the wall clock: tells it from a log that was lost. 0: not known, or no log yet. */
@@ -139,9 +144,14 @@ bool worker_trim_spares(struct worker *w);
 int worker_disk_errno(const struct worker *w, int *fd);
 /* How many messages it has taken. */
 uint64_t worker_published(const struct worker *w);
+/* Whether a topic of the shard retains messages that nobody holds. */
+bool worker_retains(const struct worker *w, uint32_t shard);
 /* How many messages of a segment are alive, of *total. All are, if a subscription was set back to it. */
 uint64_t worker_live_jobs(struct worker *w, uint32_t shard, uint32_t segment, uint64_t *total);
+/* Moves messages of the oldest segment to the log's head, reading no more than `budget` bytes: true when all of it has been
+ * read. The other does that to the oldest in which something is left. */
 bool worker_compact(struct worker *w, uint32_t shard, uint64_t budget);
+bool worker_compact_needed(struct worker *w, uint32_t shard, uint64_t budget);
 
 /* Attaches (or replaces) the channel to an acceptor. What the connections of a previous one had is released. */
 bool worker_peer(struct worker *w, uint32_t acceptor, int out_fd, int in_fd, int peer_wake_fd);

@@ -1,4 +1,5 @@
-/* Compaction: appends live messages of the oldest segment to the log again, so that the segment can be dropped. */
+/* Compaction: appends live messages of an old segment to the log again, so that the segment can be dropped, or passed
+ * over by a start. */
 #include "shards/compact.h"
 
 #include "log/large.h"
@@ -228,9 +229,16 @@ void shard_move_piece(struct worker *w, struct shard *s) {
 /* Items of lists, such as a topic's subscriptions, that are walked for messages before others have their turn. */
 enum { COMPACT_WALK = WORKER_TURN_WALK / 4 };
 
-bool shard_compact(struct worker *w, struct shard *s, uint64_t budget) {
-    uint32_t segment = log_first_segment(s->log);
+static void begin(struct shard *s, uint32_t segment) {
+    s->compacting = segment;
+    s->scan_offset = s->rest_seq = 0;
+    s->rest_job = s->rest_topic = 0;
+    s->passed_over = false;
+}
+
+bool shard_compact(struct worker *w, struct shard *s, uint32_t segment, uint64_t budget) {
     if (segment >= s->segment || s->large_from) return false;
+    if (segment != s->compacting) begin(s, segment);
     const uint64_t end = s->scan_offset + budget, most = w->walked + COMPACT_WALK;
     while (s->scan_offset < end && w->walked < most) {
         uint64_t offset = s->scan_offset;

@@ -1,12 +1,12 @@
-/* Compaction: live messages of the oldest segment move to the head of the log. */
+/* Compaction: live messages of an old segment move to the head of the log. */
 #ifndef MQ_SHARDS_COMPACT_H
 #define MQ_SHARDS_COMPACT_H
 
 #include "shards/worker_state.h"
 
-/* Appends live messages of the oldest segment to the log again, reading no more than `budget` bytes. True when the
- * whole segment has been read. */
-bool shard_compact(struct worker *w, struct shard *s, uint64_t budget);
+/* Appends live messages of a sealed segment to the log again, reading no more than `budget` bytes. True when the whole
+ * segment has been read. */
+bool shard_compact(struct worker *w, struct shard *s, uint32_t segment, uint64_t budget);
 
 /* Moves the message at a position, if still alive: its record must be readable. LATER: no room, or it must wait. MORE:
  * it is large, and moves a piece a turn. */

@@ -74,8 +74,5 @@ bool shard_drop_first(struct worker *w, struct shard *s) {
         s->use_count -= gone;
         s->first_use = dropped + 1;
     }
-    s->scan_offset = s->rest_seq = 0;
-    s->rest_job = s->rest_topic = 0;
-    s->passed_over = false;
     return true;
 }

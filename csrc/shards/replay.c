@@ -416,6 +416,10 @@ bool shard_replay(struct worker *w, struct shard *s, struct replay *out) {
     w->now_ns = w->wall_ns = 0;
     bool cut = true;
     for (uint32_t n = log_first_segment(s->log); n && n <= last; n++) {
+        if (n < s->read_from && n < last) {
+            log_pass_over(s->log, n);
+            continue;
+        }
         uint64_t records = out->records;
         uint64_t end = replay_segment(w, s, n, out, &cut);
         /* It was lost, and an earlier release has put an empty one in its place. */

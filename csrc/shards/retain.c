@@ -165,6 +165,7 @@ void topic_retains_no_more(struct worker *w, uint32_t topic) {
         s->forgetting = t->next_retaining;
         s->forgetting_page = 0;
     }
+    if (s->needed.topic == topic) s->needed.looks = false;
     if (t->keeping) end(w, t->keeping);
     t->stream.retains = false;
     t->incarnation = t->began_seq = t->epochs = 0;

@@ -9,6 +9,7 @@
 #include "shards/give_up.h"
 #include "shards/known.h"
 #include "shards/naming.h"
+#include "shards/needed.h"
 #include "shards/replay.h"
 #include "shards/replay_subscriptions.h"
 #include "shards/retain.h"
@@ -52,6 +53,10 @@ bool worker_keep_copies(struct worker *w, uint32_t shard, int fd, uint32_t segme
 
 void worker_ended(struct worker *w, uint32_t shard, uint32_t segment, uint64_t end) {
     w->own[shard]->ended = (log_position)segment << 32 | (uint32_t)end;
+}
+
+void worker_read_from(struct worker *w, uint32_t shard, uint32_t segment) {
+    w->own[shard]->read_from = segment;
 }
 
 void worker_lost_end(struct worker *w, uint32_t shard) {
@@ -121,6 +126,12 @@ void worker_retry_segments(struct worker *w) {
 
 uint32_t worker_dead_segments(struct worker *w, uint32_t shard) {
     return shard_dead_segments(w->own[shard], shard_pinned_segment(w, w->own[shard]));
+}
+uint32_t worker_needed_from(struct worker *w, uint32_t shard, uint32_t from) {
+    return shard_needed_from(w, w->own[shard], from);
+}
+bool worker_retains(const struct worker *w, uint32_t shard) {
+    return w->own[shard]->retaining != 0;
 }
 uint32_t worker_first_segment(const struct worker *w, uint32_t shard) {
     return log_first_segment(w->own[shard]->log);
@@ -229,5 +240,12 @@ uint64_t worker_live_jobs(struct worker *w, uint32_t shard, uint32_t segment, ui
 
 bool worker_compact(struct worker *w, uint32_t shard, uint64_t budget) {
     struct shard *s = w->own[shard];
-    return shard_compact(w, s, budget) && (!s->passed_over || shard_give_up_rest(w, s));
+    return shard_compact(w, s, log_first_segment(s->log), budget) && (!s->passed_over || shard_give_up_rest(w, s));
+}
+
+/* What cannot be read is not given up here, as nothing has to be dropped: its medium may come back. */
+bool worker_compact_needed(struct worker *w, uint32_t shard, uint64_t budget) {
+    struct shard *s = w->own[shard];
+    uint32_t segment = log_first_segment(s->log) + worker_dead_segments(w, shard);
+    return segment >= s->segment || shard_compact(w, s, segment, budget);
 }

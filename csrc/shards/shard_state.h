@@ -46,6 +46,14 @@ struct group {
     log_position next; /* where the next message to enter is in the log */
 };
 
+/* How far what is retained has been looked through for its oldest segment (needed.c). */
+struct needed {
+    bool looks;
+    uint32_t topic; /* to be looked at next, */
+    uint64_t seq;   /* ... from here on */
+    uint32_t from;  /* nothing that was seen so far lies before this segment */
+};
+
 struct shard {
     uint32_t number;
     uint32_t segment;                      /* the active one, if what it begins with has been written */
@@ -73,7 +81,8 @@ struct shard {
     uint32_t first_use, use_count, use_capacity;
     uint64_t jobs;
     uint64_t replayed_ns;           /* recovery: the time that the log's records have come to */
-    uint64_t scan_offset;           /* where compaction continues in the first segment */
+    uint32_t compacting;            /* the segment that compaction empties, */
+    uint64_t scan_offset;           /* ... where it continues there */
     bool passed_over;               /* ... some of which was unreadable: unreadable.c then looks for what it had */
     uint32_t rest_job, rest_topic;  /* ... from these on, */
     uint64_t rest_seq;              /* ... and from this seq of the topic */
@@ -81,6 +90,8 @@ struct shard {
     log_position moved;             /* recovery: of the MOVED just read, if a REFERENCES must follow; 0: none */
     uint64_t took_from, took_until; /* recovery: the seqs that the channel read last took at once */
     uint32_t took_by;
+    struct needed needed;
+    uint32_t read_from; /* recovery: the first segment to be read; nothing before it is needed (needed.h) */
     log_position ended; /* recovery: where the log ended at the last clean stop; 0: not known */
     uint64_t lost_seqs; /* recovery: how many seqs each topic may have had in what is lost so far (skip.h) */
     bool lost_ids;      /* recovery: ids may be lost, above all that the log has behind that place */

@@ -39,6 +39,7 @@ bool worker_add_segment(struct worker *w, uint32_t shard, int fd, uint32_t segme
                         uint64_t wall_ns);
 bool worker_keep_copies(struct worker *w, uint32_t shard, int fd, uint32_t segment);
 void worker_ended(struct worker *w, uint32_t shard, uint32_t segment, uint64_t end);
+void worker_read_from(struct worker *w, uint32_t shard, uint32_t segment);
 void worker_lost_end(struct worker *w, uint32_t shard);
 bool worker_replay(struct worker *w, uint32_t shard, struct replay *out, uint64_t now_ns, uint64_t wall_ns);
 void worker_recovered(struct worker *w);
@@ -53,6 +54,8 @@ void worker_retry_segments(struct worker *w);
 uint64_t worker_longest_turn(struct worker *w);
 void worker_limit_turn(struct worker *w, uint32_t steps);
 uint32_t worker_dead_segments(struct worker *w, uint32_t shard);
+uint32_t worker_needed_from(struct worker *w, uint32_t shard, uint32_t from);
+bool worker_retains(const struct worker *w, uint32_t shard);
 uint32_t worker_first_segment(const struct worker *w, uint32_t shard);
 uint32_t worker_active_segment(const struct worker *w, uint32_t shard);
 uint64_t worker_log_began(const struct worker *w, uint32_t shard);
@@ -77,6 +80,7 @@ int worker_disk_errno(const struct worker *w, int *fd);
 uint64_t worker_published(const struct worker *w);
 uint64_t worker_live_jobs(struct worker *w, uint32_t shard, uint32_t segment, uint64_t *total);
 bool worker_compact(struct worker *w, uint32_t shard, uint64_t budget);
+bool worker_compact_needed(struct worker *w, uint32_t shard, uint64_t budget);
 bool worker_peer(struct worker *w, uint32_t acceptor, int out_fd, int in_fd, int peer_wake_fd);
 void worker_peer_gone(struct worker *w, uint32_t acceptor);
 

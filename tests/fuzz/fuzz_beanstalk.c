@@ -271,6 +271,7 @@ static void step(void) {
     case 17: {
         uint32_t shard = pick(SHARDS), budget = 1 + pick(4) * 3000;
         shard_moves_live(shard, budget);
+        if (pick(2)) shard_passes_over(shard);
         shard_drops_dead(shard);
         break;
     }

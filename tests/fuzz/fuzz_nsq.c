@@ -95,11 +95,12 @@ static void end_local(void) {
 }
 
 static void see_to_segments(void) {
-    uint32_t shard = pick(SHARDS), what = pick(4);
+    uint32_t shard = pick(SHARDS), what = pick(5);
     if (!world.workers[shard % WORKERS]) return;
     switch (what) {
     case 0: worker_roll(world.workers[shard % WORKERS], shard); break;
     case 1: shard_drops_dead(shard); break;
+    case 2: shard_passes_over(shard); break;
     default: shard_moves_live(shard, 1 + pick(4) * 3000); break;
     }
 }

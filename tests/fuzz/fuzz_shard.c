@@ -107,11 +107,13 @@ static void restart_worker(uint32_t worker) {
 
 static void see_to_segments(void) {
     uint32_t shard = pick(SHARDS);
-    uint32_t what = pick(4);
-    trace("shard %u %s", shard, what == 0 ? "rolls" : what == 1 ? "drops what is dead" : "moves what is live");
+    uint32_t what = pick(5);
+    static const char *const done[] = {"rolls", "drops what is dead", "passes over what is dead"};
+    trace("shard %u %s", shard, what < 3 ? done[what] : "moves what is live");
     switch (what) {
     case 0: worker_roll(world.workers[shard % WORKERS], shard); break;
     case 1: shard_drops_dead(shard); break;
+    case 2: shard_passes_over(shard); break;
     default: shard_moves_live(shard, 1 + pick(4) * 3000); break;
     }
 }

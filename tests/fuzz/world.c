@@ -55,8 +55,20 @@ void shard_drops_dead(uint32_t shard) {
     }
 }
 
+void shard_passes_over(uint32_t shard) {
+    struct worker *w = world.workers[shard % WORKERS];
+    uint32_t needed = w ? worker_needed_from(w, shard, world.read_from[shard]) : 0, moved;
+    if (!needed) return;
+    do moved = worker_move_names(w, shard, needed - 1);
+    while (moved == NAMES_MORE);
+    if (moved != NAMES_MOVED || !worker_flush(w)) return;
+    trace("shard %u is read from segment %u on", shard, needed);
+    world.read_from[shard] = needed;
+}
+
 void shard_moves_live(uint32_t shard, uint64_t budget) {
-    if (world.workers[shard % WORKERS]) (void)worker_compact(world.workers[shard % WORKERS], shard, budget);
+    struct worker *w = world.workers[shard % WORKERS];
+    if (w) (void)(pick(2) ? worker_compact(w, shard, budget) : worker_compact_needed(w, shard, budget));
 }
 
 void disk_set_full(bool full) {
@@ -138,6 +150,7 @@ void worker_start(uint32_t index) {
             assert(added);
         }
         world.segment_count = kept;
+        worker_read_from(w, shard, world.read_from[shard]);
         bool replayed = worker_replay(w, shard, &found, world.now, world.wall);
         assert(replayed);
     }

@@ -28,6 +28,7 @@ struct world {
     int wakes[WORKERS], acceptor_wake, board;
     struct segment segments[SEGMENTS];
     uint32_t segment_count;
+    uint32_t read_from[SHARDS]; /* the first segment that the next start reads */
     uint64_t now, wall, epoch;
     bool disk_full, disk_was_full;
     bool spoilt; /* what is found damaged is no wonder */
@@ -48,9 +49,11 @@ void worker_join(uint32_t index);
 /* A pair of rings: requests, replies. The caller closes them. */
 void rings_make(int *there, int *back);
 bool worker_takes_turn(uint32_t index);
-/* Of the first segment. */
+/* Of the first segment, or of the first that has any. */
 void shard_moves_live(uint32_t shard, uint64_t budget);
 void shard_drops_dead(uint32_t shard);
+/* The next start reads only what it has to. */
+void shard_passes_over(uint32_t shard);
 void disk_set_full(bool full);
 
 void acceptor_start(void);

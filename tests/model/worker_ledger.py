@@ -7,7 +7,7 @@ that is durable as the one that lives on, and its figures say what then comes.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mq_shards.csrc._core import lib
@@ -206,9 +206,43 @@ def check_ledger(play: Play, left: Left) -> None:
             raise WrongError(f"{holder} has finished {sorted(again)}, which come again")
 
 
+def readable(bench: Subject) -> set[tuple[str, int]]:
+    """Every (topic, seq) that a client may go back to."""
+    asked = {}
+    for topic in TOPICS:
+        for seq in range(lib.worker_next_seq(bench.worker, topic.encode(), len(topic))):
+            asked[bench.raw(lib.MSG_PEEK_SEQ, 502, topic=bench.topic(topic), ttr=seq)] = (topic, seq)
+    return {asked[a.slot] for a in bench.settle() if a.slot in asked and a.status == OK}
+
+
+def known(bench: Subject) -> dict[str, tuple[int, Topic]]:
+    """Of each topic its next seq and its figures, but for how many messages there ever were."""
+    found = {}
+    for name, topic in bench.catalog().items():
+        channels = {channel: replace(of, messages=0) for channel, of in topic.channels.items()}
+        next_seq = lib.worker_next_seq(bench.worker, name.encode(), len(name))
+        found[name] = (int(next_seq), replace(topic, messages=0, channels=channels))
+    return found
+
+
+def check_passed_over(play: Play) -> None:
+    """It makes no difference to a start whether it reads what is not needed too."""
+    some, all_of_it = play.bench.copy(), play.bench.copy(reads_all=True)
+    try:
+        if known(some) != known(all_of_it):
+            raise WrongError(f"who passes over knows {known(some)}, who has read all {known(all_of_it)}")
+        if readable(some) != readable(all_of_it):
+            raise WrongError(f"who passes over has {readable(some)}, who has read all {readable(all_of_it)}")
+    finally:
+        some.dispose()
+        all_of_it.dispose()
+
+
 def conclude(play: Play) -> None:
     """The worker that lives and one that starts from its log now have the same left."""
     play.settle()
+    if play.bench.read_from:
+        check_passed_over(play)
     other = play.bench.copy()
     with_new = len(play.script.acts) % 2 == 0
     play.trace("drain the one that lives")

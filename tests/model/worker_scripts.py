@@ -595,7 +595,8 @@ class Play:
             lib.worker_roll(self.bench.worker, 0)
 
     def compact(self, a: int, b: int, _: int) -> None:
-        lib.worker_compact(self.bench.worker, 0, (100, 300, 1 << 20)[a % 3])
+        compact = (lib.worker_compact, lib.worker_compact_needed)[b // 2 % 2]
+        compact(self.bench.worker, 0, (100, 300, 1 << 20)[a % 3])
         self.bench.supply()
         if b % 2:
             self.drop()
@@ -613,6 +614,18 @@ class Play:
                 return
             os.close(bench.segments[0].pop(0)[1])
             os.close(bench.names.pop((0, first)))
+
+    def pass_over(self, *_: int) -> None:
+        """As shards/worker.py: the next start reads only what is needed."""
+        bench = self.bench
+        needed = lib.worker_needed_from(bench.worker, 0, bench.read_from.get(0, 0))
+        if not needed:
+            return
+        self.settle()
+        early, bench.early = bench.early, []
+        move_names(bench, needed - 1)
+        bench.early = early + bench.early
+        bench.read_from[0] = needed
 
     def compact_all(self, *_: int) -> None:
         for _ in range(20):
@@ -650,5 +663,5 @@ WEIGHTS: Final = {
     "extend": 1, "acknowledge": 3, "seek": 2, "make": 2, "retain": 1, "pause": 5, "empty": 2,
     "delete_channel": 4, "delete_topic": 1, "use": 1, "watch": 2, "ignore": 1, "reserve": 6, "cancel": 1,
     "delete": 6, "release": 3, "kick": 2, "pause_tube": 1, "stop_working": 3, "look": 3, "rename": 1, "roll": 3,
-    "compact": 3, "compact_all": 2, "drop": 1, "pass_time": 3, "restart": 2,
+    "compact": 3, "compact_all": 2, "drop": 1, "pass_over": 3, "pass_time": 3, "restart": 2,
 }  # fmt: skip

@@ -79,7 +79,9 @@ class Disk(Channels):
 
     def compact(self, shard: int) -> None:
         for _ in range(1000):
-            if lib.worker_compact(self.worker, shard, 1 << 20):
+            if lib.worker_compact(self.worker, shard, 1 << 20) and lib.worker_compact_needed(
+                self.worker, shard, 1 << 20
+            ):
                 break
             self.turn()
         self.turn()

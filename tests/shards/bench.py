@@ -74,6 +74,7 @@ class Bench:
         self.channels: list[Any] = []
         self.next_slot = 1
         self.lost_end = False  # whether the next start is one after a power failure
+        self.read_from: dict[int, int] = {}  # by shard: the first segment that the next start reads
         self.start()
 
     def start(self) -> None:
@@ -94,6 +95,7 @@ class Bench:
                 assert lib.worker_add_segment(self.worker, shard, os.dup(fd), number, 64 << 20, False, self.wall)
                 if (shard, number) in self.names:
                     assert lib.worker_keep_copies(self.worker, shard, os.dup(self.names[shard, number]), number)
+            lib.worker_read_from(self.worker, shard, self.read_from.get(shard, 0))
             if self.lost_end:
                 lib.worker_lost_end(self.worker, shard)
             assert lib.worker_replay(self.worker, shard, self.found, self.now, self.wall)

@@ -68,6 +68,39 @@ def bodies(path: Path) -> list[bytes]:
     return [entry.body for entry in decode_segment(path) if isinstance(entry, Record)]
 
 
+def test_where_a_start_begins_to_read_is_kept_and_not_believed_when_something_is_wrong(shard: Path) -> None:
+    store = ShardStore(shard.parent, 7)
+    assert store.recover().read_from == 0
+    store.note_read_from(3)
+    store.close()
+    for change in ("nothing", "a segment comes", "one goes"):
+        store = ShardStore(shard.parent, 7)
+        assert store.recover().read_from == 3, change
+        if change == "a segment comes":
+            write(store, 5)
+        elif change == "one goes":
+            store.remove(1)
+        store.note_begun((5, 100))
+        store.close()
+    log(shard, 4).rename(shard / "4")
+    for _ in range(2):  # an empty one takes its place, but it stays so
+        store = ShardStore(shard.parent, 7)
+        assert store.recover().read_from == 0
+        store.close()
+
+
+def test_where_a_start_begins_to_read_is_nowhere_when_that_segment_is_gone(shard: Path) -> None:
+    store = ShardStore(shard.parent, 7)
+    store.recover()
+    store.note_read_from(2)
+    store.remove(1)
+    store.remove(2)
+    store.close()
+    store = ShardStore(shard.parent, 7)
+    assert store.recover().read_from == 0
+    store.close()
+
+
 class Killed(BaseException):
     pass
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from mq_shards.shards.memory import MemoryStore
-from mq_shards.shards.retention import Decision, Retention, Segment, decide
+from mq_shards.shards.retention import Decision, Retention, Segment, decide, thin, worth_passing
 from mq_shards.shards.worker import ShardFiles
 
 MIB = 1 << 20
@@ -65,6 +65,39 @@ def test_nothing_is_kept_without_a_retention() -> None:
 def test_names_are_not_written_again_and_again(names: list[int], live: list[int], disk_full: bool, drop: int) -> None:
     segments = [s._replace(names=n * MIB) for s, n in zip(sealed(*live, age=2 * DAY), names, strict=True)]
     assert decide(segments, 0, KEEP, 1000 * DAY, disk_full).drop == drop
+
+
+@pytest.mark.parametrize(
+    ("names", "read_from", "needed", "worth"),
+    [
+        ([0, 0, 0], 0, 4, True),
+        ([4, 0, 0], 0, 2, True),  # a 16th of 64 MiB
+        ([5, 0, 0], 0, 2, False),
+        ([5, 0, 0], 0, 3, True),
+        ([5, 0, 0], 2, 3, False),  # after a start the names that are found count for the oldest segment
+        ([0, 0, 5], 2, 3, True),  # which is not passed
+    ],
+)
+def test_names_are_not_written_again_for_each_segment_that_a_start_need_not_read(
+    names: list[int], read_from: int, needed: int, worth: bool
+) -> None:
+    segments = [s._replace(names=n * MIB) for s, n in zip(sealed(0, 0, 0), names, strict=True)]
+    assert worth_passing(segments, read_from, needed) == worth
+
+
+@pytest.mark.parametrize(
+    ("live", "emptied"),
+    [
+        ([0, 0, 0, 0, 0], 0),
+        ([1, 0, 0, 0], 1),
+        ([1, 0, 0], 0),  # there is little behind it
+        ([0, 0, 6, 0, 100, 100], 3),
+        ([0, 0, 7, 0, 0, 0], 0),  # too much
+        ([7, 1, 0, 0, 0], 0),  # what is behind it cannot be passed over either
+    ],
+)
+def test_few_messages_do_not_make_a_start_read_all_that_came_since(live: list[int], emptied: int) -> None:
+    assert thin(sealed(*live)) == emptied
 
 
 @pytest.mark.parametrize(
