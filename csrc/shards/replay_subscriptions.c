@@ -149,6 +149,8 @@ static void replay_parts(struct worker *w, const struct shard *s, uint32_t subsc
 
 static void replay_finish(struct worker *w, const struct shard *s, uint32_t subscription, const struct record *r) {
     if (r->flags & FINISH_UPTO) {
+        /* Its cursor was behind that, though what it adopted may have been in another order. */
+        subscription_advance(w, subscription, r->seq + 1);
         (void)subscription_finish_upto(w, subscription, r->seq, UINT32_MAX);
         return;
     }

@@ -93,3 +93,11 @@ def test_what_goes_together_by_key_is_delivered_once() -> None:
     of_acts.run()
     assert len(of_acts.flying) == 3
     of_acts.bench.dispose()
+
+
+def test_what_is_finished_up_to_a_seq_by_a_channel_that_a_tube_was_handed_to_does_not_come_again() -> None:
+    acts = [("publish_delayed", 0, 0, 1), ("stage", 0, 0, 0), ("settle", 0, 0, 0), ("pass_time", 0, 0, 0)]
+    acts += [("put", 0, 0, 0), ("compact_all", 0, 0, 0), ("publish_many", 0, 9, 0), ("consume", 0, 54063, 0)]
+    of_acts = Play(Script(8, (*acts, ("finish_upto", 0, 4947, 0))))
+    of_acts.run()
+    of_acts.bench.dispose()
