@@ -83,6 +83,7 @@ struct silent_list {
 struct packed_kept {
     struct packed_waiting *waiting; /* deliveries that wait for Python, oldest first */
     uint64_t id;                    /* the message opened last; 0: none */
+    bool is_opened;                 /* Python could decompress it */
     uint8_t *bytes;
     size_t bytes_count;
     struct message *said; /* scratch for the messages made from a batch, as large as the largest so far */

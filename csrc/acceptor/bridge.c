@@ -91,8 +91,8 @@ static void tell_packed(struct acceptor *a, struct published message, const stru
     }
 }
 
-/* Passes on one message, whose body begins with its headers, if any. `opened`: what Python decompressed; NULL: it has
- * not been asked. False: Python has to be asked first. */
+/* Passes on one message, whose body begins with its headers, if any. `opened`: what Python decompressed, at NULL
+ * if it could not; NULL: it has not been asked. False: Python has to be asked first. */
 static bool tell_one(struct acceptor *a, struct published message, const struct bridge_copy *copy, const uint8_t *body,
                      size_t bytes, const struct codec_bytes *opened) {
     struct headers head = {.bytes = 0};
@@ -115,7 +115,7 @@ static bool tell_one(struct acceptor *a, struct published message, const struct 
         return true;
     }
     if (opening.opens && opened == NULL) return !packed_ask(a, copy->id, &opening, protocol, packed);
-    if (opening.opens && opened->bytes > 0) {
+    if (opening.opens && opened->at != NULL) {
         tell_packed(a, message, codec, opening.is_batch, *opened);
         return true;
     }

@@ -32,7 +32,7 @@ void bridge_drop(struct blocks *blocks, struct bridge_copy *copy);
 void bridge_run(struct acceptor *a);
 /* Whether something is left that can be passed on now. */
 bool bridge_is_due(const struct acceptor *a);
-/* Python has decompressed the message with this id, if that still waits. Empty: passes the message on as it is. */
+/* Python has decompressed the message with this id, if that still waits. At NULL: passes the message on as it is. */
 void bridge_opened(struct acceptor *a, uint64_t id, struct codec_bytes opened);
 void bridge_close(struct acceptor *a);
 

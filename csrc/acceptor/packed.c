@@ -140,6 +140,7 @@ static void keep(struct acceptor *a, uint64_t id, const uint8_t *bytes, size_t b
     free(a->packed.bytes);
     a->packed.bytes = malloc(bytes_count + 1);
     a->packed.id = a->packed.bytes != NULL ? id : 0;
+    a->packed.is_opened = bytes != NULL;
     a->packed.bytes_count = bytes_count;
     if (a->packed.bytes != NULL && bytes_count > 0) memcpy(a->packed.bytes, bytes, bytes_count);
 }
@@ -198,7 +199,7 @@ void packed_said(struct acceptor *a, uint32_t worker, const struct message *mess
         say_opened(a, worker, message, &p, codec, opening.is_batch, p.body);
     else if (opening.opens && !is_kept)
         wait(a, worker, message, &p, &opening, protocol);
-    else if (opening.opens && kept.bytes > 0)
+    else if (opening.opens && a->packed.is_opened)
         say_opened(a, worker, message, &p, codec, opening.is_batch, kept);
     else
         say_closed(a, worker, message, &p);

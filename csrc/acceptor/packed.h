@@ -12,7 +12,7 @@
 
 /* Handles a worker's message with MSG_PACKED. */
 void packed_said(struct acceptor *a, uint32_t worker, const struct message *message);
-/* Python has decompressed the message with this id. Empty: it could not, and the consumer gets the body as it is. */
+/* Python has decompressed the message with this id. NULL: it could not, and the consumer gets the body as it is. */
 void packed_opened(struct acceptor *a, uint64_t id, const uint8_t *bytes, size_t bytes_count);
 /* Drops waiting messages of a worker that is gone. */
 void packed_forget(struct acceptor *a, uint32_t worker);

@@ -250,7 +250,7 @@ struct headers {
     uint16_t parts;    /* messages in the batch; 0: a single message */
     uint32_t key_hash; /* hash of the key by which POLICY_KEY chooses a consumer, with KEY_HASH_CHUNK; 0: no key */
     /* A client that does not know these headers gets the contents of the body instead of the body: one message, or
-     * `parts` messages, of this many bytes together. Each of several has an id of its own: the first the message's plus
+     * `parts` messages, of this many bytes together at most. Each of several has an id of its own: the first the message's plus
      * `shards`, each next `shards` more. 0: such a client gets the body as it is. */
     uint32_t packed_bytes;
 };

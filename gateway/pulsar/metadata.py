@@ -127,7 +127,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 def uncompressed(metadata: Metadata, payload: bytes | memoryview, most: int) -> bytes | memoryview:
     """The payload, decompressed; unchanged if that is impossible or its size is given as more than `most`."""
     size = metadata.uncompressed_bytes or 0
-    if metadata.is_encrypted or metadata.compression == 0 or not 0 < size <= most:
+    if metadata.is_encrypted or metadata.compression == 0 or size > most:
         return payload
     opened = decompress(metadata.compression, payload, size)
     return payload if opened is None else opened

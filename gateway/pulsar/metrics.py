@@ -1,4 +1,5 @@
-"""Metrics of topics and subscriptions in Prometheus's form, under the names that a real broker's /metrics has.
+"""Metrics of topics, subscriptions and transactions in Prometheus's form, under the names that a real broker's
+/metrics has.
 
 Only the topics with the most messages have metrics of their own, as in ../metrics.py, which passes in the figures.
 Metrics of a namespace or of the broker cover all topics. Rates are averages since the scrape before, if that was not
@@ -22,6 +23,7 @@ from mq_shards.gateway.pulsar.clients import Clients, Connected
 from mq_shards.gateway.pulsar.core import in_text, used_channels
 from mq_shards.gateway.pulsar.refusals import RefusedError
 from mq_shards.gateway.pulsar.sizes import bytes_in, entry_bytes, messages_in
+from mq_shards.gateway.pulsar.transactions import Coordinator
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -33,8 +35,15 @@ Rows = list[tuple[tuple[str, ...], float]]
 
 
 class PulsarMetrics:
-    def __init__(self, clients: Clients, most_topics: int, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        clients: Clients,
+        coordinator: Coordinator,
+        most_topics: int,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._clients = clients
+        self._coordinator = coordinator
         self._most_topics = most_topics
         self._clock_s = clock_s
         self._before: Counts = {}  # counts at the scrape before
@@ -57,7 +66,7 @@ class PulsarMetrics:
             sheet.of_topic(name, topic, connected.get(str(name), Connected()))
         if seconds >= RATE_S[0]:
             self._before, self._before_s, self._rates = sheet.counts, self._clock_s(), sheet.rates
-        return sheet.families()
+        return [*sheet.families(), *_of_transactions(self._coordinator)]
 
 
 class _Sheet:
@@ -145,6 +154,18 @@ class _Sheet:
                 family.add_metric([CLUSTER, *key], value)
             found.append(family)
         return found
+
+
+def _of_transactions(coordinator: Coordinator) -> Iterable[Metric]:
+    from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+
+    counts = {f"{what}_total": count for what, count in coordinator.counts.items()}
+    for figure, value in {"active_count": len(coordinator.open), **counts}.items():
+        name = f"pulsar_txn_{figure}"
+        kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+        family = kind(name, name, labels=("cluster", "coordinator_id"))
+        family.add_metric([CLUSTER, "0"], float(value))
+        yield family
 
 
 def _backlog(channel: Channel) -> int:

@@ -70,7 +70,7 @@ class PulsarService:
         self._coordinator = Coordinator(control)
         Questions(control, calls, self._watches, roles, self._coordinator)
         self._compaction = Compaction(control.core)
-        figures = PulsarMetrics(control.clients, metrics.most_topics)
+        figures = PulsarMetrics(control.clients, self._coordinator, metrics.most_topics)
         self._upkeep = Upkeep(control, self._compaction, settings["policies-interval"] / SECOND_NS, time.monotonic)
         stats = Stats(control, self._compaction, urls.broker_id)
         routes = {

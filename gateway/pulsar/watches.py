@@ -22,7 +22,7 @@ MAX_PATTERN_BYTES: Final = 1000
 # third of it caches what RE2 learned from names that it has matched, as long as the pattern is watched.
 PATTERN_MEMORY_BYTES: Final = 48 << 10
 MAX_WATCHED_SIZE: Final = 1 << 20  # of all watchers' patterns together, in RE2's instructions: some 16 bytes each
-TOLD_AFTER_S: Final = 0.05  # so that changes that come together are told together
+TOLD_AFTER_S: Final = 0.05  # after one telling to the next: changes that come meanwhile are told together
 MAX_NEWS: Final = 1 << 14  # names in changes not yet passed on; beyond, whoever makes or deletes topics waits
 TOLD_NAMES: Final = 4096  # names in one message
 
@@ -124,7 +124,6 @@ class Watches:
     async def _tell_all(self) -> None:
         try:
             while self._news:
-                await asyncio.sleep(TOLD_AFTER_S)
                 news, self._news, self._news_names = self._news, [], 0
                 self._heard.set()
                 try:
@@ -134,6 +133,7 @@ class Watches:
                     await self._tell()
                 except Exception:
                     log.exception("watchers of topics cannot be told")
+                await asyncio.sleep(TOLD_AFTER_S)
         finally:
             self._telling = None
 

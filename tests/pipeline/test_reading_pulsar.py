@@ -94,11 +94,13 @@ def test_each_message_of_a_batch_is_a_row_with_what_is_its_own(how: str, piece: 
     kind, compress = COMPRESSIONS[how]
     packed = {"compression": kind, "uncompressed_size": 6} if kind else {}
     single = content(compress(b"single"), properties=[property_of("s", "t")], **packed)
-    rows = rows_of(alone, batch(*MESSAGES, how=how), single, batch((b"one", {}), how=how), piece=piece)
-    assert [(row["seq"], row["batch_index"]) for row in rows] == [(0, -1), (1, 0), (1, 1), (1, 2), (2, -1), (3, 0)]
-    assert [row["body"] for row in rows] == [b"alone", *(body for body, _ in MESSAGES), b"single", b"one"]
+    empty = content(compress(b""), **({"compression": kind} if kind else {}))
+    rows = rows_of(alone, batch(*MESSAGES, how=how), single, batch((b"one", {}), how=how), empty, piece=piece)
+    places = [(0, -1), (1, 0), (1, 1), (1, 2), (2, -1), (3, 0), (4, -1)]
+    assert [(row["seq"], row["batch_index"]) for row in rows] == places
+    assert [row["body"] for row in rows] == [b"alone", *(body for body, _ in MESSAGES), b"single", b"one", b""]
     assert [row["attributes"] for row in rows] == [
-        {"key": "x", "event_time_ms": "18", "p": "q"}, *ATTRIBUTES, {"s": "t"}, {},
+        {"key": "x", "event_time_ms": "18", "p": "q"}, *ATTRIBUTES, {"s": "t"}, {}, {},
     ]  # fmt: skip
     ids = [row["id"] for row in rows]
     assert ids[:4] == [ID, f"{ID[:-1]}1.0", f"{ID[:-1]}1.1", f"{ID[:-1]}1.2"] and len(set(ids)) == len(ids)

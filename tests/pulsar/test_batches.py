@@ -75,6 +75,23 @@ def test_a_batch_is_as_many_messages_to_nsqs_consumers(server: PulsarServer, wir
     assert payload_of(frames[0]) == COMPRESSIONS[how][1](batch_of(*payloads))
 
 
+@pytest.mark.parametrize("how", [how for how, (kind, _) in COMPRESSIONS.items() if kind])
+def test_an_empty_message_that_is_compressed_is_an_empty_message_to_nsqs_consumers(
+    server: PulsarServer, wire: Wire, topic: str, how: str
+) -> None:
+    kind, compress = COMPRESSIONS[how]
+    wire.producer(topic)
+    with nsq.Wire(server.other_port) as consumer:
+        consumer.subscribe(topic, "channel", rdy=10)
+        for sequence, fields in enumerate(({"uncompressed_size": 0}, {})):
+            packed = entry_of(metadata(sequence_id=sequence, compression=kind, **fields), compress(b""))
+            wire.raw(send_frame(1, sequence, packed))
+        got = consumer.messages(2)
+        assert bodies(got) == [b"", b""]
+        consumer.fin(*got)
+        assert all(consumer.is_not_in_flight(message) for message in got)
+
+
 @pytest.mark.parametrize("how", ["none", "zstd"])
 def test_who_wants_one_message_gets_one_of_a_batch(server: PulsarServer, wire: Wire, topic: str, how: str) -> None:
     wire.producer(topic)
@@ -174,6 +191,11 @@ def test_a_pulsar_consumer_of_the_same_subscription_gets_what_is_left_of_a_batch
         ({"compression": 3, "uncompressed_size": 100 << 20}, bytes(cramjam.zstd.compress(b"\0" * (100 << 20)))),
         ({"compression": 3, "uncompressed_size": 1000}, bytes(cramjam.zstd.compress(b"\0" * (100 << 20)))),
         ({"compression": 1, "uncompressed_size": 1000}, b"no lz4"),
+        ({"compression": 1}, b"no lz4"),
+        ({"compression": 2}, zlib.compress(b"not empty")),
+        ({"compression": 3}, bytes(cramjam.zstd.compress(b"not empty"))),
+        ({"compression": 4}, bytes(cramjam.snappy.compress_raw(b"not empty"))),
+        ({"num_messages_in_batch": 1, "compression": 2}, zlib.compress(b"")),
         ({"compression": 77, "uncompressed_size": 1000}, b"unknown"),
     ],
 )

@@ -109,11 +109,12 @@ def test_who_listens_on_nats_hears_each_message_of_a_batch_in_order() -> None:
             ({"num_messages_in_batch": 300, "compression": 2, "uncompressed_size": opened}, packed),
             ({}, b"behind it"),
             ({"compression": 2, "uncompressed_size": 20}, alone),
+            ({"compression": 2}, zlib.compress(b"")),
             ({"num_messages_in_batch": 2, "compression": 2, "uncompressed_size": 9}, b"broken"),
             ({"num_messages_in_batch": 2}, batch_of(b"x", b"y")),
         )):  # fmt: skip
             wire.raw(send_frame(1, sequence, entry_of(metadata(sequence_id=sequence, **head), payload)))
-        expected = [b"1", b"", b"3", *(b"z%d" % i for i in range(300)), b"behind it", b"alone and compressed"]
+        expected = [b"1", b"", b"3", *(b"z%d" % i for i in range(300)), b"behind it", b"alone and compressed", b""]
         said, heard = b"", []
         while not heard or heard[-1] != b"y":
             said += listener.recv(1 << 16)

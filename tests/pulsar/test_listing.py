@@ -331,6 +331,21 @@ def test_many_changes_are_told_in_messages_of_a_size_of_which_the_last_has_the_h
     around(test, None)
 
 
+def test_a_change_is_told_at_once_and_those_that_come_right_behind_it_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watches, "TOLD_AFTER_S", 3600)
+
+    async def test(side: Side) -> None:
+        await side.ask("watch", watcher=1, namespace=NAMESPACE, pattern=".*")
+        await side.control.create_new(topic_name(T + "first"), 0)
+        await until(lambda: side.calls.told)
+        for name in ("second", "third"):
+            await side.control.create_new(topic_name(T + name), 0)
+        assert [said["new"] for _, said in side.calls.told] == [[T + "first"]]
+        assert [news.new for news in side.watches._news] == [[T + "second"], [T + "third"]]
+
+    around(test, None)
+
+
 def test_who_has_waited_to_tell_of_a_change_is_not_overtaken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watches, "MAX_NEWS", 0)
 

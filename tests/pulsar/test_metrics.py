@@ -10,7 +10,7 @@ from typing import Any
 
 from mq_shards.gateway.shared import Shared
 
-from tests.pulsar.servers import PulsarServer, stopped
+from tests.pulsar.servers import PulsarServer, running, stopped
 from tests.pulsar.wire import Wire, entry_of, metadata
 from tests.servers import wait_until
 
@@ -52,6 +52,27 @@ def test_metrics_have_a_real_brokers_names_with_what_is_so(server: PulsarServer,
             return scraped()[f"pulsar_rate_in{mine}"] > 0
 
         wait_until(is_counted, "there is a rate")
+
+
+def test_transactions_are_counted_by_how_they_ended() -> None:
+    def scraped(server: PulsarServer) -> list[float]:
+        with urllib.request.urlopen(f"http://{server.http}/metrics/", timeout=10) as answer:
+            text = answer.read().decode()
+        of = '{cluster="standalone",coordinator_id="0"}'
+        rows = dict(line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("pulsar_txn_"))
+        names = ("active_count", "created_total", "committed_total", "aborted_total", "timeout_total")
+        return [float(rows[f"pulsar_txn_{name}{of}"]) for name in names]
+
+    def begin(wire: Wire, timeout_ms: int) -> int:
+        return int(wire.ask("newTxn", "newTxnResponse", txn_ttl_seconds=timeout_ms, tc_id=0).txnid_least_bits)
+
+    with running() as server, Wire(server.port).connect() as wire:
+        assert scraped(server) == [0] * 5
+        committed, aborted, _stays = (begin(wire, 60_000) for _ in range(3))
+        begin(wire, 1)
+        for id, action in ((committed, 0), (aborted, 1)):
+            wire.ask("endTxn", "endTxnResponse", txnid_least_bits=id, txnid_most_bits=0, txn_action=action)
+        wait_until(lambda: scraped(server) == [1, 4, 1, 2, 1], "all that is over is counted")
 
 
 def test_who_scrapes_at_the_same_time_gets_the_same_answer(server: PulsarServer, wire: Wire, topic: str) -> None:

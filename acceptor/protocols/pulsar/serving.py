@@ -192,7 +192,7 @@ class PulsarServing(Pulsar):
         id, kind, size = _COMPRESSED.unpack_from(asked)
         most = self._settings["max-message-size"]
         opened = decompress(kind, asked[_COMPRESSED.size :], size) if size <= most else None
-        self._engine.configure(self._number, "opened", id, opened or b"")
+        self._engine.configure(self._number, "unopened" if opened is None else "opened", id, opened or b"")
 
     def _do(self, client: Client, data: bytes) -> None:
         command = decode(data)

@@ -241,12 +241,17 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
     return CALL_DONE;
 }
 
-/* Python's answer to PACKED_ASKS. "opened": the message with this id (the value), decompressed. */
+/* Python's answer to PACKED_ASKS. "opened": the message with this id (the value), decompressed; "unopened": it is not
+ * what its metadata say. */
 static int64_t configure(struct acceptor *a, void *state, const char *what, uint64_t value, const uint8_t *bytes,
                          size_t bytes_count) {
     (void)state;
-    if (strcmp(what, "opened") != 0) return CALL_REFUSED;
-    packed_opened(a, value, bytes, bytes_count);
+    if (strcmp(what, "opened") == 0)
+        packed_opened(a, value, bytes, bytes_count);
+    else if (strcmp(what, "unopened") == 0)
+        packed_opened(a, value, NULL, 0);
+    else
+        return CALL_REFUSED;
     return CALL_DONE;
 }
 

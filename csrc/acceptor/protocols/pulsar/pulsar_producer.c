@@ -44,8 +44,8 @@ static void say_error(struct acceptor *a, struct connection *c, uint64_t produce
 
 /* --- SEND ---------------------------------------------------------------------------------------------------------- */
 
-/* How many bytes clients of other protocols get out of the entry; 0: they get its payload as it is. A batch must be
- * valid to be taken apart; whether a compressed one is shows only when it is decompressed. */
+/* How many bytes clients of other protocols get out of the entry at most; 0: they get its payload as it is. A batch must
+ * be valid to be taken apart; whether a compressed one is shows only when it is decompressed. */
 static uint32_t packed_bytes_of(const struct pulsar_entry *entry, const struct pulsar_metadata *metadata,
                                 uint32_t most_bytes) {
     bool is_batch = metadata->messages > 0, is_compressed = metadata->compression != 0;
@@ -54,7 +54,7 @@ static uint32_t packed_bytes_of(const struct pulsar_entry *entry, const struct p
     if (!is_batch && !is_compressed) return 0;
     if (metadata->messages > PACKED_MAX_PARTS) return 0;
     if (is_batch && !is_compressed && !pulsar_is_batch(entry->payload, metadata->messages)) return 0;
-    return (uint32_t)bytes;
+    return bytes > 0 || is_batch ? (uint32_t)bytes : 1;
 }
 
 /* What metadata say that no worker has to know. */
