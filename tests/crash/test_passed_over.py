@@ -20,6 +20,12 @@ def fill(wire: Wire, segments: int) -> None:
         assert wire.ask(f"delete {wire.put(BODY)}") == b"DELETED"
 
 
+def fill_small(wire: Wire) -> None:
+    """So that a few jobs beside them are few."""
+    for _ in range(100):
+        assert wire.ask(f"delete {wire.put()}") == b"DELETED"
+
+
 def read_from(shard: Path) -> int:
     return int(json.loads((shard / "manifest.json").read_bytes()).get("read-from", 0))
 
@@ -37,8 +43,7 @@ def test_a_start_passes_over_what_is_finished_and_has_what_is_left(tmp_path: Pat
     data, shard = tmp_path / "data", tmp_path / "data" / "shard-0000"
     with running(SINGLE, data_dir=data, options=OPTIONS) as server, Wire(server) as wire:
         fill(wire, 1)
-        for _ in range(100):
-            assert wire.ask(f"delete {wire.put()}") == b"DELETED"
+        fill_small(wire)
         ready, delayed, buried = wire.put(b"ready", pri=9), wire.put(b"delayed", delay=1000), wire.put(b"buried")
         assert wire.reserve() == (buried, b"buried")
         assert wire.ask(f"bury {buried} 7") == b"BURIED"
@@ -70,8 +75,7 @@ def test_a_worker_that_dies_is_back_without_reading_what_is_finished(tmp_path: P
     shard = tmp_path / "data" / "shard-0000"
     with running(SINGLE, data_dir=tmp_path / "data", options=OPTIONS) as server:
         with Wire(server) as wire:
-            for _ in range(100):
-                assert wire.ask(f"delete {wire.put()}") == b"DELETED"
+            fill_small(wire)
             kept = wire.put(b"kept")
             fill(wire, 5)
         wait_until(lambda: read_from(shard) > 3, "it is moved, and what is finished passed over")

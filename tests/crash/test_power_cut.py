@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.beanstalk.wire import Wire
 from tests.crash.ledger import Client, Ledger
+from tests.crash.test_passed_over import OPTIONS, fill, fill_small, read_from
 from tests.preload import compiled
 from tests.servers import MANY, SINGLE, Shape, running, shapes, wait_until
 
@@ -83,3 +85,26 @@ def test_the_shim_can_tell_the_difference(shape: Shape, shim: Path, tmp_path: Pa
     ledger, left = cut(shape, shim, tmp_path, "never")
     with running(SINGLE, data_dir=left) as server, pytest.raises(AssertionError, match=r"is \w+ where it may be"):
         ledger.check(server)
+
+
+def test_a_start_that_passes_over_segments_after_a_power_cut_has_what_was_moved_out_of_them(
+    shim: Path, tmp_path: Path
+) -> None:
+    """It is told where to begin only when that is on the disk, though syncs are seldom."""
+    disk = Disk(tmp_path / "data", tmp_path / "shadow")
+    for path in (disk.data, disk.shadow):
+        path.mkdir()
+    env = {"LD_PRELOAD": str(shim), "POWERCUT_DIR": str(disk.data), "POWERCUT_SHADOW": str(disk.shadow)}
+    options = (*OPTIONS, "--set", "log.sync-interval=2000")
+    with running(SINGLE, data_dir=disk.data, options=options, env=env) as server:
+        with Wire(server) as wire:
+            fill_small(wire)
+            kept = wire.put(b"kept")
+            fill(wire, 5)
+        wait_until(lambda: read_from(disk.data / "shard-0000") > 3, "it is moved, and what is finished passed over")
+        server.kill()
+        assert "powercut" not in server.said()
+    left = disk.after_the_cut(tmp_path / "left")
+    assert read_from(left / "shard-0000") > 3
+    with running(SINGLE, data_dir=left, options=OPTIONS) as server, Wire(server) as wire:
+        assert wire.exchange(f"peek {kept}").body == b"kept"
