@@ -8,7 +8,7 @@ import os
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -94,6 +94,17 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(text_of(path))
 
 
+def statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """All that stand in it: ten times as many are the parts of their expressions, among which ast.walk goes."""
+    rest = [tree]
+    while rest:
+        node = rest.pop()
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            inner = getattr(node, name, ())
+            yield from inner
+            rest += inner
+
+
 def c_files() -> list[Path]:
     return files("csrc/**/*.c", "csrc/**/*.h")
 
@@ -125,7 +136,7 @@ def test_includes_go_down() -> None:
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -216,7 +227,7 @@ def test_external_symbols_begin_with_the_name_of_what_they_belong_to() -> None:
     """A file of the folder, or of the one above, or a type that it declares."""
     names: dict[Path, set[str]] = {CSRC / folder: set(nouns) for folder, nouns in NOUNS.items()}
     types = re.compile(r"\b(?:struct|enum|union) (\w+) \{")
-    sources = {path: without_comments(text_of(path)) for path in c_files() if path.parent.name != "surface"}
+    sources = {path: code_of(path) for path in c_files() if path.parent.name != "surface"}
     for path, text in sources.items():
         names.setdefault(path.parent, set()).update(map(first_word, [path.stem, *types.findall(text)]))
     found = [(path, name) for path, text in sources.items() if path.suffix == ".c" for name in EXTERNAL.findall(text)]
@@ -246,9 +257,10 @@ ONE_HEADER: Final = ("log", "ringbuf")
 CALL: Final = re.compile(r"(?<![\w.>])(\w+)\(")
 
 
+@cache
 def called(folder: str) -> dict[str, set[str]]:
     """Of each C file in a folder, the others that define a function which it calls."""
-    sources = {path.name: without_comments(text_of(path)) for path in files(f"{folder}/*.c")}
+    sources = {path.name: code_of(path) for path in files(f"{folder}/*.c")}
     home = {name: file for file, text in sources.items() for name in EXTERNAL.findall(text)}
     return {
         file: {home[name] for name in CALL.findall(text) if name in home} - {file} for file, text in sources.items()
@@ -302,7 +314,7 @@ def imports_of(path: Path) -> set[str]:
     """The other files of the packages that a file imports, also late or for its types alone."""
     tree = tree_of(path)
     # Names the class that serves a protocol, which builds on the one that asks for it, and loads it only there.
-    late = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == "serving_class"]
+    late = [n for n in statements(tree) if isinstance(n, ast.FunctionDef) and n.name == "serving_class"]
     names = Counter(imported(tree)) - Counter(name for node in late for name in imported(node))
     tops = {name.removeprefix("mq_shards.").replace(".", "/") for name in names}
     return ({f"{name}.py" for name in tops} | {f"{name.rpartition('/')[0]}.py" for name in tops}) - {name_of(path)}
@@ -354,7 +366,7 @@ def c_functions(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def python_functions(path: Path) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(tree_of(path)):
+    for node in statements(tree_of(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno is not None
             yield node.name, node.end_lineno - node.lineno + 1
@@ -373,8 +385,10 @@ def test_functions_fit_a_screen() -> None:
 # --- what is not used -------------------------------------------------------------------------------------------------
 
 
-def without_comments(text: str) -> str:
-    return re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.DOTALL)
+@cache
+def code_of(path: Path) -> str:
+    """Without comments."""
+    return re.sub(r"/\*.*?\*/|//[^\n]*", " ", text_of(path), flags=re.DOTALL)
 
 
 def declared(header: str) -> dict[str, int]:
@@ -390,17 +404,19 @@ def declared(header: str) -> dict[str, int]:
     return found | dict.fromkeys(once, 1)
 
 
-def words_of(text: str) -> Counter[str]:
-    return Counter(re.findall(r"\w+", text))
+def words_of(texts: Iterable[str]) -> Counter[str]:
+    return Counter(re.findall(r"\w+", "\n".join(texts)))
+
+
+@cache
+def python_words() -> Counter[str]:
+    return words_of(map(text_of, files("**/*.py")))
 
 
 def test_what_is_declared_is_used() -> None:
-    inside = {path: without_comments(text_of(path)) for path in c_files() if path.parent.name != "surface"}
-    used: Counter[str] = Counter()
-    for text in inside.values():
-        used.update(words_of(text))
-    for path in [*files("**/*.py"), *files("tests/**/*.[ch]", "perf/**/*.[ch]")]:
-        used.update(words_of(text_of(path)))
+    inside = {path: code_of(path) for path in c_files() if path.parent.name != "surface"}
+    used = python_words() + words_of(inside.values())
+    used += words_of(map(text_of, files("tests/**/*.[ch]", "perf/**/*.[ch]")))
     dead = [
         f"{name_of(path)}: {name}"
         for path, text in inside.items()
@@ -412,14 +428,11 @@ def test_what_is_declared_is_used() -> None:
 
 
 def test_what_python_can_call_is_called() -> None:
-    surface = without_comments("".join(map(text_of, files("csrc/surface/*.h"))))
+    surface = "".join(map(code_of, files("csrc/surface/*.h")))
     names = set(re.findall(r"^[a-z][\w *]*?[ *](\w+)\([^)]*\);", surface, re.MULTILINE))
     names |= set(re.findall(r"^#define (\w+)", surface, re.MULTILINE))
-    used: Counter[str] = Counter()
-    for path in files("**/*.py"):
-        used.update(words_of(text_of(path)))
     assert len(names) > 100, "they are found"
-    assert not sorted(name for name in names if not used[name])
+    assert not sorted(name for name in names if not python_words()[name])
 
 
 def test_the_core_shows_others_nothing_but_the_module() -> None:
