@@ -114,10 +114,8 @@
 #define OUTPUT_PARTS       64u
 #define SHARE_BYTES        ((size_t)8 << 10)
 
-/* When TRIM_BYTES have gone back to the heap, which may then be full of holes, it is trimmed as soon as little is in
- * use, and again after IDLE_TRIM_NS. Memory kept in pools is given back, checked every IDLE_TRIM_NS, when it exceeds
- * IDLE_TRIM_BYTES and twice what is in use. */
-#define TRIM_BYTES      ((size_t)32 << 20)
+/* Of the memory that is kept for reuse, in pools and by the heap, what was not needed in IDLE_TRIM_NS is given back, when
+ * it is IDLE_TRIM_BYTES or more. */
 #define IDLE_TRIM_BYTES ((size_t)8 << 20)
 #define IDLE_TRIM_NS    5000000000u
 

@@ -42,12 +42,18 @@ static bool is_mapped(size_t room) {
     return room >= MAPPED_BYTES;
 }
 
+static void *heap_take(struct blocks *blocks, size_t room) {
+    blocks_heap_taken(blocks, room);
+    return malloc(room);
+}
+
 static void *large_take(struct blocks *blocks, size_t room) {
-    if (!is_mapped(room)) return malloc(room);
+    if (!is_mapped(room)) return heap_take(blocks, room);
     for (uint32_t i = 0; i < blocks->mapped_count; i++) {
         if (blocks->mapped[i].bytes != room) continue;
         void *kept = blocks->mapped[i].at;
         blocks->mapped[i] = blocks->mapped[--blocks->mapped_count];
+        if (blocks->mapped_count < blocks->least_mapped) blocks->least_mapped = blocks->mapped_count;
         return kept;
     }
     void *at = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -63,10 +69,10 @@ void *bytes_take(struct blocks *blocks, size_t bytes) {
     } else if (blocks->first[size] != NULL) {
         struct piece *piece = blocks->first[size];
         blocks->first[size] = piece->next;
-        blocks->kept[size]--;
+        if (--blocks->kept[size] < blocks->least[size]) blocks->least[size] = blocks->kept[size];
         taken = piece;
     } else {
-        taken = malloc(room);
+        taken = heap_take(blocks, room);
     }
     if (taken != NULL) blocks->taken_bytes += room;
     return taken;
@@ -93,32 +99,48 @@ void bytes_give(struct blocks *blocks, void *given, size_t bytes) {
     }
 }
 
-void blocks_close(struct blocks *blocks) {
+static void give_back(struct blocks *blocks) {
     for (uint32_t size = 0; size < PIECE_SIZES; size++) {
-        while (blocks->first[size] != NULL) {
+        for (; blocks->least[size] > 0; blocks->least[size]--) {
             struct piece *piece = blocks->first[size];
             blocks->first[size] = piece->next;
+            blocks->kept[size]--;
             free(piece);
         }
-        blocks->kept[size] = 0;
     }
-    while (blocks->mapped_count > 0) {
+    for (; blocks->least_mapped > 0; blocks->least_mapped--) {
         const struct mapping *last = &blocks->mapped[--blocks->mapped_count];
         munmap(last->at, last->bytes);
     }
 }
 
-void blocks_trim(struct blocks *blocks) {
-    blocks_close(blocks);
+void blocks_trim_unneeded(struct blocks *blocks) {
+    give_back(blocks);
     process_trim();
-    blocks->freed_bytes = 0;
+    blocks->freed_bytes = blocks->least_freed_bytes = 0;
 }
 
-size_t blocks_idle_bytes(const struct blocks *blocks) {
-    size_t idle = blocks->freed_bytes;
-    for (uint32_t size = 0; size < PIECE_SIZES; size++) idle += blocks->kept[size] * SIZES[size].bytes;
-    for (uint32_t i = 0; i < blocks->mapped_count; i++) idle += blocks->mapped[i].bytes;
-    return idle;
+size_t blocks_unneeded_bytes(const struct blocks *blocks) {
+    size_t unneeded = blocks->least_freed_bytes;
+    for (uint32_t size = 0; size < PIECE_SIZES; size++) unneeded += blocks->least[size] * SIZES[size].bytes;
+    for (uint32_t i = 0; i < blocks->least_mapped; i++) unneeded += blocks->mapped[i].bytes;
+    return unneeded;
+}
+
+void blocks_look(struct blocks *blocks) {
+    memcpy(blocks->least, blocks->kept, sizeof blocks->least);
+    blocks->least_mapped = blocks->mapped_count;
+    blocks->least_freed_bytes = blocks->freed_bytes;
+}
+
+void blocks_trim(struct blocks *blocks) {
+    blocks_look(blocks);
+    blocks_trim_unneeded(blocks);
+}
+
+void blocks_close(struct blocks *blocks) {
+    blocks_look(blocks);
+    give_back(blocks);
 }
 
 void buffer_release(struct blocks *blocks, struct buffer *buffer) {

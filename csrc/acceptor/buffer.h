@@ -25,10 +25,11 @@ struct mapping {
 struct blocks {
     struct piece *first[PIECE_SIZES]; /* free pieces, by size */
     uint32_t kept[PIECE_SIZES];
+    uint32_t least[PIECE_SIZES];        /* the fewest there were since the last look: so many were not needed */
     struct mapping mapped[KEEP_MAPPED]; /* free mappings */
-    uint32_t mapped_count;
+    uint32_t mapped_count, least_mapped;
     size_t taken_bytes;
-    size_t freed_bytes; /* given back to the heap since it was last trimmed */
+    size_t freed_bytes, least_freed_bytes; /* given back to the heap since it was last trimmed, and not taken again */
 };
 
 /* Takes room for so many bytes, aligned for anything; NULL when memory is short. It is given back with the same number,
@@ -38,11 +39,14 @@ void bytes_give(struct blocks *blocks, void *given, size_t bytes);
 /* How many bytes there really is room for when `bytes` are taken. */
 size_t bytes_room(size_t bytes);
 
-/* Gives the pools' free pieces and the heap's free memory back to the system. Call it now and then when little is in
- * use. */
+/* Gives the pools' free pieces and the heap's free memory back to the system. */
 void blocks_trim(struct blocks *blocks);
-/* The most that blocks_trim would give back. */
-size_t blocks_idle_bytes(const struct blocks *blocks);
+/* The same, but for what was needed since the last look: a busy one would take it again at once, page by page. */
+void blocks_trim_unneeded(struct blocks *blocks);
+/* How much that would give back, about. */
+size_t blocks_unneeded_bytes(const struct blocks *blocks);
+/* From here on counts what is needed. */
+void blocks_look(struct blocks *blocks);
 void blocks_close(struct blocks *blocks);
 
 struct buffer {
@@ -64,6 +68,7 @@ static inline void blocks_heap_given(struct blocks *blocks, size_t bytes) {
 }
 static inline void blocks_heap_taken(struct blocks *blocks, size_t bytes) {
     blocks->freed_bytes -= bytes < blocks->freed_bytes ? bytes : blocks->freed_bytes;
+    if (blocks->freed_bytes < blocks->least_freed_bytes) blocks->least_freed_bytes = blocks->freed_bytes;
 }
 
 /* How much the buffer would have to grow to hold `bytes` more. */

@@ -129,20 +129,14 @@ static void sweep(struct acceptor *a, bool begins) {
     }
 }
 
-/* Much that goes back in one go is trimmed once more, when it has ended: until then what is left may lie in every page. */
+/* Once more after much was given back: what went back to the heap meanwhile may be little, but the last in every page. */
 static void look_at_heap(struct acceptor *a) {
-    if (a->blocks.freed_bytes >= TRIM_BYTES && a->blocks.taken_bytes < TRIM_BYTES) {
-        blocks_trim(&a->blocks);
-        a->trims_again = true;
-        a->next_trim_ns = a->now_ns + IDLE_TRIM_NS;
-    }
     if (a->now_ns < a->next_trim_ns) return;
     a->next_trim_ns = a->now_ns + IDLE_TRIM_NS;
-    const size_t idle = blocks_idle_bytes(&a->blocks);
-    const bool is_idle = idle >= IDLE_TRIM_BYTES && idle / 2 >= a->blocks.taken_bytes;
-    if (!is_idle && !a->trims_again) return;
-    a->trims_again = a->blocks.freed_bytes >= IDLE_TRIM_BYTES;
-    blocks_trim(&a->blocks);
+    const bool is_much = blocks_unneeded_bytes(&a->blocks) >= IDLE_TRIM_BYTES;
+    if (is_much || a->trims_again) blocks_trim_unneeded(&a->blocks);
+    a->trims_again = is_much;
+    blocks_look(&a->blocks);
 }
 
 void room_look(struct acceptor *a) {
