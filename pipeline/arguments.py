@@ -25,27 +25,29 @@ EVERY_S: Final = 10.0
 MOST_AGE: Final = 100_000  # of --drop-older, in days or hours
 MOST: Final = 1e9  # seconds, or messages a second
 MOST_MESSAGES: Final = (1 << 63) - 1
+_MASTER: Final = re.compile(r"local(\[(\*|[1-9]\d*)(\s*,\s*\d+)?\]|-cluster\[.+\])?|(spark|k8s)://.+|yarn")
 _AGO: Final = re.compile(r"(\d+)\s*([smhd])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def add_common(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--master", default=argparse.SUPPRESS, help="where Spark runs (default: local[*])")
+    where = "where Spark runs (default: local[*])"
+    command.add_argument("--master", default=argparse.SUPPRESS, type=master, help=where)
     nice = f"with a local master: stand back behind other programs by so much, as nice(1) (default: {NICENESS})"
     command.add_argument("--nice", default=argparse.SUPPRESS, metavar="N", type=niceness, help=nice)
     brokers = "the brokers' http listeners (default: 127.0.0.1:4180)"
     places = "[https://]HOST:PORT,..."
     command.add_argument("--brokers", default=argparse.SUPPRESS, metavar=places, type=addresses, help=brokers)
     for name, what in (("ca", "authorities to believe (https)"), ("cert", "a certificate to show"), ("key", "its key")):
-        command.add_argument(f"--{name}", default=argparse.SUPPRESS, metavar="FILE", help=what)
+        command.add_argument(f"--{name}", default=argparse.SUPPRESS, metavar="FILE", type=given, help=what)
     serve = "serve Prometheus metrics there while the job runs"
-    command.add_argument("--metrics", default=argparse.SUPPRESS, metavar="[HOST:]PORT", help=serve)
+    command.add_argument("--metrics", default=argparse.SUPPRESS, metavar="[HOST:]PORT", type=given, help=serve)
     file = "write Prometheus metrics to a file, whenever something has changed"
-    command.add_argument("--metrics-file", default=argparse.SUPPRESS, metavar="FILE", type=Path, help=file)
+    command.add_argument("--metrics-file", default=argparse.SUPPRESS, metavar="FILE", type=path, help=file)
     lineage = "send OpenLineage events there, or write them to a file, a line each"
-    command.add_argument("--lineage", default=argparse.SUPPRESS, metavar="URL|FILE", help=lineage)
+    command.add_argument("--lineage", default=argparse.SUPPRESS, metavar="URL|FILE", type=given, help=lineage)
     token = "a file with our token (default: $MQ_SHARDS_TOKEN is the token)"
-    command.add_argument("--token-file", default=argparse.SUPPRESS, metavar="FILE", help=token)
+    command.add_argument("--token-file", default=argparse.SUPPRESS, metavar="FILE", type=given, help=token)
 
 
 def of_archive(command: argparse.ArgumentParser) -> None:
@@ -92,7 +94,7 @@ def of_init(command: argparse.ArgumentParser) -> None:
     topics.add_argument("--topics", metavar="T,...", type=topic_names, help="these topics")
     all_that = "topics whose whole name matches, those to come too"
     topics.add_argument("--topic-pattern", metavar="REGEX", type=pattern, help=all_that)
-    command.add_argument("--dir", required=True, metavar="DIR", type=directory, help="where the project is")
+    command.add_argument("--dir", required=True, metavar="DIR", type=path, help="where the project is")
     kinds = "what topics whose whole name matches hold: json, text, binary, or auto (default); others are bad messages"
     command.add_argument("--format", metavar="REGEX=FORMAT", type=topic_format, action="append", default=[], help=kinds)
     command.add_argument("--max-messages", metavar="N", type=count, help="in a micro-batch at most (default: 1000000)")
@@ -125,7 +127,7 @@ def of_report(command: argparse.ArgumentParser) -> None:
     topics = command.add_mutually_exclusive_group()
     topics.add_argument("--topics", metavar="T,...", type=topic_names, help="these topics (default: all)")
     topics.add_argument("--topic-pattern", metavar="REGEX", type=pattern, help="topics whose whole name matches")
-    command.add_argument("--to", required=True, metavar="DIR", type=directory, help="where tables and plots go")
+    command.add_argument("--to", required=True, metavar="DIR", type=path, help="where tables and plots go")
     when = "2026-01-31T12:00 (UTC unless it says otherwise), or 90s, 30m, 12h, 7d ago"
     command.add_argument("--since", metavar="TIME", type=time, help=f"published at or after: {when}")
     command.add_argument("--until", metavar="TIME", type=time, help="published before")
@@ -155,7 +157,9 @@ def of_explain(command: argparse.ArgumentParser) -> None:
 def of_offsets(command: argparse.ArgumentParser) -> None:
     command.add_argument("--checkpoint", required=True, metavar="DIR", type=given, help="of the query")
     command.add_argument("--json", action="store_true", help="for programs")
-    command.add_argument("--topics", metavar="T,...", type=topic_names, help="only these (default: all of the query)")
+    topics = command.add_mutually_exclusive_group()
+    topics.add_argument("--topics", metavar="T,...", type=topic_names, help="only these (default: all of the query)")
+    topics.add_argument("--topic-pattern", metavar="REGEX", type=pattern, help="only topics whose whole name matches")
     command.add_argument("--source", type=int, metavar="N", help="of a query with several: which of its sources")
     where = command.add_mutually_exclusive_group()
     to = "a seq, earliest, latest, or JSON of these by topic: there the query, which is stopped, is to go on"
@@ -234,8 +238,15 @@ def given(text: str) -> str:
     return text
 
 
-def directory(text: str) -> Path:
+def path(text: str) -> Path:
     return Path(given(text))
+
+
+def master(text: str) -> str:
+    """Spark would end with a stack of Java's."""
+    if _MASTER.fullmatch(text) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of local[N], spark://HOST:PORT, yarn and k8s://...")
+    return text
 
 
 def topic_names(text: str) -> str:

@@ -30,13 +30,21 @@ class Dataset:
 
 @dataclass
 class Lineage:
-    """Sends the events of one run. `to`: a URL, or a file."""
+    """Sends the events of one run. `to`: a URL, or a file. Raises ValueError if the URL is none, OSError if the file
+    cannot be written."""
 
     to: str
     job: str
     run: str = field(default_factory=lambda: str(uuid.uuid4()))
     _inputs: list[Dataset] = field(default_factory=list)
     _outputs: list[Dataset] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if "://" in self.to:
+            self._url, self._server = _checked(self.to)
+        else:
+            self._url = ""
+            Path(self.to).open("ab").close()
 
     def begin(self, inputs: list[Dataset], outputs: list[Dataset]) -> None:
         self._inputs, self._outputs = inputs, outputs
@@ -48,7 +56,7 @@ class Lineage:
         self._send(kind, {"outputFacets": {"outputStatistics": count}} if messages else {})
 
     def _send(self, kind: str, of_outputs: dict[str, Any]) -> None:
-        """Raises OSError, ValueError."""
+        """Raises OSError."""
         event = {
             "eventType": kind,
             "eventTime": datetime.now(UTC).isoformat(),
@@ -60,25 +68,32 @@ class Lineage:
             "schemaURL": SCHEMA,
         }
         body = orjson.dumps(event)
-        if "://" not in self.to:
+        if not self._url:
             with Path(self.to).open("ab") as file:
                 file.write(body + b"\n")
             return
-        # Errors of urllib may quote the URL, and with it a password or a token.
         try:
-            parts = urlsplit(self.to)
-            server = f"{parts.scheme}://{parts.hostname or ''}"
-        except ValueError:
-            raise ValueError("--lineage: this is no URL") from None
-        if parts.scheme not in ("http", "https"):
-            raise ValueError(f"{server}: http:// or https:// is wanted")
-        if "@" in parts.netloc:
-            raise ValueError(f"{server}: a URL without user and password is wanted")
-        url = self.to if parts.path not in ("", "/") else self.to.rstrip("/") + PATH
-        try:
-            with urlopen(Request(url, body, {"Content-Type": "application/json"}), timeout=REPLY_S):
+            with urlopen(Request(self._url, body, {"Content-Type": "application/json"}), timeout=REPLY_S):
                 pass
         except URLError as error:
-            raise OSError(f"{server}: {error.reason}") from None
+            raise OSError(f"{self._server}: {error.reason}") from None
         except (OSError, HTTPException, ValueError) as error:
-            raise OSError(f"{server}: {type(error).__name__}") from None
+            raise OSError(f"{self._server}: {type(error).__name__}") from None
+
+
+def _checked(url: str) -> tuple[str, str]:
+    """Returns where to send events, and how errors name the server: those of urllib may quote the URL, and with it a
+    password or a token. Raises ValueError."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise ValueError("this is no URL") from None
+    server = f"{parts.scheme}://{host or ''}"
+    if parts.scheme not in ("http", "https"):
+        raise ValueError(f"{server}: http:// or https:// is wanted")
+    if "@" in parts.netloc:
+        raise ValueError(f"{server}: a URL without user and password is wanted")
+    if not host or port == 0 or not url.isascii() or not url.isprintable() or " " in url:
+        raise ValueError(f"{server}: this is no URL")
+    return url if parts.path not in ("", "/") else url.rstrip("/") + PATH, server

@@ -10,6 +10,7 @@ move it takes all of them, since the place to move to is theirs.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -49,13 +50,15 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
         {**connection, "topicPattern": ".*", "pollTimeoutMs": str(TIMEOUT_MS)}, streaming=False
     ))  # fmt: skip
     try:
-        names, bound = _names(options), _bound(options)
+        bound = _bound(options)
         silent = connected.leave_out_silent() if bound is None else {}
         for error in silent.values():
             print(f"mq-pipeline: {error}", file=sys.stderr)
         streams = connected.streams()
+        meant = positions if bound is None else [_chosen(positions, options.source)]
+        names = _names(options, [Offset.decode(position.offset, connected.by_id) for position in meant])
         if bound is not None:
-            position = _chosen(positions, options.source)
+            (position,) = meant
             moved = _moved(position, bound, names, streams, connected)
             if options.dry_run:
                 with checkpoint.movable():
@@ -79,8 +82,17 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
     return 1 if silent else 0
 
 
-def _names(options: argparse.Namespace) -> frozenset[str] | None:
-    return None if options.topics is None else frozenset(names_of("--topics", options.topics))
+def _names(options: argparse.Namespace, offsets: Sequence[Offset]) -> frozenset[str] | None:
+    """Returns which topics are meant; None: all."""
+    if options.topics is not None:
+        return frozenset(names_of("--topics", options.topics))
+    if options.topic_pattern is None:
+        return None
+    matches = re.compile(options.topic_pattern).fullmatch
+    found = frozenset(key.topic for offset in offsets for key in offset.seqs if matches(key.topic))
+    if not found:
+        raise OptionError(f"--topic-pattern: the query has no topic that matches {options.topic_pattern}")
+    return found
 
 
 def _bound(options: argparse.Namespace) -> Bound | None:
@@ -92,8 +104,9 @@ def _bound(options: argparse.Namespace) -> Bound | None:
         found = parse_bound("--move-to", options.move_to, AtSeq)
     elif options.dry_run:
         raise OptionError("--dry-run: of what? --move-to or --move-to-time says where the query is to go on")
-    if found is not None and found.by_topic is not None and options.topics is not None:
-        raise OptionError("--topics: the JSON says already which topics are meant")
+    said = "--topics" if options.topics is not None else "--topic-pattern" if options.topic_pattern is not None else ""
+    if found is not None and found.by_topic is not None and said:
+        raise OptionError(f"{said}: the JSON says already which topics are meant")
     return found
 
 

@@ -187,9 +187,9 @@ def parse_brokers(given: Mapping[str, str]) -> tuple[Address, ...]:
         raise OptionError(f"brokers: {error}") from None
     if not found:
         raise OptionError("brokers: there is none; host:port,... is wanted")
-    token = _token(given)
+    token, tls = _token(given), _tls(given)
     found = tuple(replace(address, token=token) for address in found)
-    return tuple(replace(address, tls=_tls(given)) if address.tls is not None else address for address in found)
+    return tuple(replace(address, tls=tls) if address.tls is not None else address for address in found)
 
 
 def _token(given: Mapping[str, str]) -> str:
@@ -199,7 +199,9 @@ def _token(given: Mapping[str, str]) -> str:
     else:
         try:
             found = Path(path).read_text().partition("\n")[0]
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
+            raise OptionError(f"tokenFile: cannot read {path}: {error.strerror}") from None
+        except UnicodeDecodeError as error:
             raise OptionError(f"tokenFile: cannot read {path}: {error}") from None
     found = found.strip()
     if not found.isascii() or not found.isprintable():
@@ -211,6 +213,12 @@ def _tls(given: Mapping[str, str]) -> Tls:
     tls = Tls(*(given.get(name.lower(), "") for name in TLS))
     if tls.key and not tls.cert:
         raise OptionError("tlsKey: tlsCert is wanted with it")
+    for name, path in zip(TLS, (tls.ca, tls.cert, tls.key), strict=True):
+        try:
+            if path:
+                Path(path).open("rb").close()
+        except OSError as error:
+            raise OptionError(f"{name}: cannot read {path}: {error.strerror}") from None
     return tls
 
 

@@ -49,7 +49,7 @@ def run_job(options: argparse.Namespace) -> int:
     with contextlib.ExitStack() as told:
         try:
             options.telemetry = told.enter_context(telemetry.telling(options, connection))
-        except (ValueError, OSError) as error:
+        except ValueError as error:
             print(f"mq-pipeline: {error}", file=sys.stderr)
             return 2
         status = 1

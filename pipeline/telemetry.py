@@ -1,6 +1,7 @@
 """What a job reports of itself: its progress to Prometheus, its inputs and outputs to OpenLineage.
 
-Both are optional, and neither may end a job: a report that cannot be made is a warning, once.
+Both are optional, and neither may end a job: a report that cannot be made is a warning, once. What cannot be from the
+beginning, as a file in a directory that is not there, is a wrong call.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class Metrics:
         self._job = job
 
     def begin(self) -> None:
+        """Raises OSError."""
         self._running.set(1)
         self._write()
 
@@ -78,8 +80,9 @@ class Telemetry:
         self._warned: set[str] = set()
 
     def begin(self, inputs: list[Dataset], outputs: list[Dataset]) -> None:
+        """Raises OSError if the file of metrics cannot be written."""
         if self._metrics is not None:
-            self._tell("metrics", self._metrics.begin)
+            self._metrics.begin()
         if (lineage := self._lineage) is not None:
             self._tell("lineage", lambda: lineage.begin(inputs, outputs))
 
@@ -115,24 +118,35 @@ def of(options: argparse.Namespace) -> Telemetry:
 
 @contextlib.contextmanager
 def telling(options: argparse.Namespace, connection: Mapping[str, str]) -> Iterator[Telemetry]:
-    """Raises ValueError where an option is wrong, OSError where the address is taken."""
+    """Raises ValueError where an option is wrong, or what it names cannot be."""
     job = f"mq-pipeline {options.job}"
     file, address, lineage = (getattr(options, name, None) for name in ("metrics_file", "metrics", "lineage"))
     metrics = Metrics(job, file) if file or address else None
-    server = None
-    if address and metrics is not None:
-        host, _, port = address.rpartition(":")
-        if not port.isdecimal() or not 0 < int(port) < 65536:
-            raise ValueError(f"--metrics {address}: [HOST:]PORT is wanted")
-        server, _ = start_http_server(int(port), host or "127.0.0.1", metrics.registry)
-    telemetry = Telemetry(metrics, Lineage(lineage, job) if lineage else None)
-    telemetry.begin(*datasets(options, connection))
-    try:
+    with contextlib.ExitStack() as ends:
+        with _named("--lineage", "" if "://" in str(lineage) else lineage):
+            events = Lineage(lineage, job) if lineage else None
+        if address and metrics is not None:
+            host, _, port = address.rpartition(":")
+            if not port.isdecimal() or not 0 < int(port) < 65536:
+                raise ValueError(f"--metrics {address}: [HOST:]PORT is wanted")
+            with _named("--metrics", address):
+                server, _ = start_http_server(int(port), host or "127.0.0.1", metrics.registry)
+            ends.callback(server.server_close)
+            ends.callback(server.shutdown)
+        telemetry = Telemetry(metrics, events)
+        with _named("--metrics-file", file):
+            telemetry.begin(*datasets(options, connection))
         yield telemetry
-    finally:
-        if server is not None:
-            server.shutdown()
-            server.server_close()
+
+
+@contextlib.contextmanager
+def _named(option: str, value: object) -> Iterator[None]:
+    """Makes an error name the option; `value`: "" if it may have a password in it."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        said = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise ValueError(f"{option} {value}".rstrip() + f": {said}") from None
 
 
 def datasets(options: argparse.Namespace, connection: Mapping[str, str]) -> tuple[list[Dataset], list[Dataset]]:

@@ -63,6 +63,10 @@ def test_it_says_where_a_query_is_and_how_far_behind(
     assert said[0].split() == ["source", "topic", "broker", "next", "seq", "latest", "behind"]
     assert said[2].split() == ["1", "a", gateway.address, "5", "8", "3"]
     assert len(said) == 3
+    assert offsets(gateway, tmp_path, "--topic-pattern", "[ac]", "--json") == 0
+    assert [row["topic"] for row in json.loads(capsys.readouterr().out)] == ["a"]
+    assert offsets(gateway, tmp_path, "--topic-pattern", "c.*") == 1
+    assert capsys.readouterr().err == "mq-pipeline: --topic-pattern: the query has no topic that matches c.*\n"
 
 
 @pytest.mark.parametrize(
@@ -72,6 +76,7 @@ def test_it_says_where_a_query_is_and_how_far_behind(
         (("--move-to", "latest"), (), {"a": 8, "b": 2}),
         (("--move-to", "1"), (), {"a": 1, "b": 1}),
         (("--move-to", "3"), ("--topics", "a"), {"a": 3, "b": 2}),
+        (("--move-to", "3"), ("--topic-pattern", "[ac]"), {"a": 3, "b": 2}),
         (("--move-to-time", "4000"), ("--topics", "a"), {"a": 4, "b": 2}),
         (("--move-to", '{"a": 3, "b": "earliest"}'), (), {"a": 3, "b": 0}),
         (("--move-to", '{"a": "latest"}'), (), {"a": 8, "b": 2}),

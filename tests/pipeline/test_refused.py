@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from mq_shards.pipeline import archive, client, explain, replay, report, spark_pipelines
+from mq_shards.pipeline import archive, arguments, client, explain, replay, report, spark_pipelines
 from mq_shards.pipeline.batch import PlainBatchReader
 from mq_shards.pipeline.client import BrokerError, check_brokers
 from mq_shards.pipeline.columns import SCHEMA
@@ -173,6 +173,14 @@ def test_a_report_that_could_not_be_written_ends_before_spark_begins(
         assert str(to) in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "master", ["local", "local[*]", "local[2]", "local[*, 3]", "local-cluster[2,1,1024]", "spark://a:7077,b:7077",
+               "yarn", "k8s://https://a:6443"],
+)  # fmt: skip
+def test_masters_of_sparks_are_taken(master: str) -> None:
+    assert arguments.master(master) == master
+
+
 @pytest.mark.parametrize("brokers", ["http://", "ftp://a:1", "a:x", "a:99999", ",", ""])
 def test_brokers_that_are_no_addresses_are_a_wrong_call(brokers: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -186,6 +194,9 @@ def test_brokers_that_are_no_addresses_are_a_wrong_call(brokers: str, capsys: py
     [
         (["explain", "--topics", "t", "--option", "startingOffset=3"], "startingOffset"),
         (["replay", "--from", "{}/nothing"], "--from: there is no archive in "),
+        (["archive", "--to", "{}/a", "--topics", "t", "--ca", "{}/ca"], "tlsCa: cannot read "),
+        (["readers", "--cert", "{}/cert"], "tlsCert: cannot read "),
+        (["run", "--dir", "{}/a", "--topics", "t", "--token-file", "{}/token"], "tokenFile: cannot read "),
     ],
 )
 def test_what_is_wrong_in_itself_is_said_before_spark_begins(
@@ -226,6 +237,12 @@ def test_what_is_wrong_in_itself_is_said_before_spark_begins(
         ("explain --topics t --where=", "--where: it is empty"),
         ("run --dir= --topics t", "--dir: it is empty"),
         ("offsets --checkpoint a --topics= --move-to latest", "--topics: it is empty"),
+        ("archive --to a --topics t --ca=", "--ca: it is empty"),
+        ("archive --to a --topics t --metrics-file=", "--metrics-file: it is empty"),
+        ("archive --to a --topics t --master=", "--master: '' is none of local[N], spark://HOST:PORT, yarn and "),
+        ("archive --to a --topics t --master nosuch", "--master: 'nosuch' is none of "),
+        ("archive --to a --topics t --master local[0]", "--master: 'local[0]' is none of "),
+        ("archive --to a --topics t --master spark://", "--master: 'spark://' is none of "),
     ],
 )
 def test_an_argument_that_means_nothing_is_a_wrong_call(

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import threading
@@ -110,20 +111,40 @@ def test_openlineage_hears_what_a_job_made_of_what(
 
 
 def test_who_does_not_listen_ends_no_job(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    said = options(lineage=f"http://127.0.0.1:{free_port()}", metrics_file=tmp_path / "gone" / "file")
+    (tmp_path / "there").mkdir()
+    said = options(lineage=f"http://127.0.0.1:{free_port()}", metrics_file=tmp_path / "there" / "file")
     with telemetry.telling(said, CONNECTION) as told:
+        shutil.rmtree(tmp_path / "there")
         told.progress(1)
         told.end(0)
     warned = [record.getMessage().partition(" ")[0] for record in caplog.records]
     assert sorted(warned) == ["lineage", "metrics"]
 
 
-def test_an_address_that_is_none_is_refused() -> None:
-    with (
-        pytest.raises(ValueError, match=r"--metrics 70000: \[HOST:\]PORT"),
-        telemetry.telling(options(metrics="70000"), CONNECTION),
-    ):
-        pass
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--metrics 70000", "--metrics 70000: [HOST:]PORT is wanted"),
+        ("--metrics {port}", "--metrics {port}: Address already in use"),
+        ("--metrics-file {place}/gone/x", "--metrics-file {place}/gone/x: No such file or directory"),
+        ("--metrics-file {place}", "--metrics-file {place}: Is a directory"),
+        ("--lineage {place}/gone/x", "--lineage {place}/gone/x: No such file or directory"),
+        ("--lineage {place}", "--lineage {place}: Is a directory"),
+        ("--lineage ftp://h/", "--lineage: ftp://h: http:// or https:// is wanted"),
+        ("--lineage http://", "--lineage: http://: this is no URL"),
+    ],
+)
+def test_where_nothing_can_be_told_is_a_wrong_call(
+    words: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun: list[object] = []
+    monkeypatch.setattr(archive, "run", lambda *_: begun.append(1))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        of = {"place": tmp_path, "port": taken.getsockname()[1]}
+        given = ["archive", "--to", "/a", "--topics", "x", *words.format(**of).split()]
+        assert command.main(given) == 2
+    assert capsys.readouterr().err == f"mq-pipeline: {said.format(**of)}\n"
+    assert not begun and not [*tmp_path.iterdir()]
 
 
 def test_a_server_of_something_else_ends_no_job(caplog: pytest.LogCaptureFixture) -> None:
@@ -150,11 +171,11 @@ def test_a_server_of_something_else_ends_no_job(caplog: pytest.LogCaptureFixture
 
 @pytest.mark.parametrize("url", ["http://user:secret@127.0.0.1:1/x?k=secret", "ftp://user:secret@h/", "http://[secret/",
                                  "http://127.0.0.1:secret/", "http://127.0.0.1:1/secret path"])  # fmt: skip
-def test_what_is_secret_in_a_url_is_not_told(url: str, caplog: pytest.LogCaptureFixture) -> None:
-    with telemetry.telling(options(lineage=url), CONNECTION) as told:
-        told.end(0)
-    (warned,) = (record.getMessage() for record in caplog.records)
-    assert warned.startswith("lineage cannot be told") and "secret" not in warned
+def test_what_is_secret_in_a_url_is_not_told(url: str) -> None:
+    said = options(lineage=url)
+    with pytest.raises(ValueError, match=r"^--lineage: ") as refused, telemetry.telling(said, CONNECTION):
+        pass
+    assert "secret" not in str(refused.value)
 
 
 def test_inputs_and_outputs_are_what_the_job_reads_and_makes(tmp_path: Path) -> None:
