@@ -11,6 +11,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
+from mq_shards.pipeline import without_stack
 from pyspark import cloudpickle
 
 
@@ -38,7 +39,13 @@ _by_value.__module__ = "__main__"  # makes cloudpickle pickle the function by va
 
 
 class Arrives:
-    """Base class of what Spark sends to tasks."""
+    """Base class of what Spark sends to tasks, and calls."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name in without_stack.CALLS:
+            if name in vars(cls):
+                setattr(cls, name, without_stack.told(vars(cls)[name]))
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str, bytes]]:
         state: bytes = cloudpickle.dumps(self.__dict__)  # type: ignore[no-untyped-call]

@@ -19,7 +19,8 @@ _FRAME: Final = re.compile(r"\n\s+(?:at [\w.$/<>]+\(|\.\.\. \d+ more).*")
 _CAUSE: Final = re.compile(r"^\s*Caused by: (?:\w+\.)*([\w$]+): (.+)$", re.MULTILINE)
 # An error that the source or the sink raises for its reader; of any other the stack says where it comes from.
 _OURS: Final = re.compile(
-    r"^(?:mq_shards\.pipeline\.[\w.]+Error: |ImportError: executor .* cannot read or write mqshards: )", re.MULTILINE
+    r"(?:^|: )(?:mq_shards\.pipeline\.[\w.]+Error: |ImportError: executor .* cannot read or write mqshards: )",
+    re.MULTILINE,
 )
 _CHAINED: Final = (
     "The above exception was the direct cause of the following exception:",
@@ -33,7 +34,7 @@ def told(said: str) -> str:
     behind = _BEHIND.search(said)
     message = _FRAME.sub("", said[: behind.start()] if behind else said).rstrip()
     if _OURS.search(message):
-        message = "\n".join(filter(None, without_plan_and_stack(message.split("\n"))))
+        return "\n".join(filter(None, without_plan_and_stack(message.split("\n"))))
     causes = [found for found in _CAUSE.finditer(said) if not found[2].endswith(TRACEBACK)]
     if not causes or causes[-1][2] in message:
         return message

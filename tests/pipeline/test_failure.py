@@ -38,6 +38,8 @@ Traceback (most recent call last):
 LACKING = "ImportError: executor e1: /p (Python 3.11) cannot read or write mqshards: No module named 'mq_shards'"
 REFUSED = "mq_shards.pipeline.client.BrokerError: broker a:1: GET /v1/topics: [Errno 111] Connection refused"
 
+ALONE = f"\n\nJVM stacktrace:\nCaused by: org.apache.spark.SparkException: [PYTHON_STREAMING] Failed: {REFUSED}"
+
 
 @pytest.mark.parametrize(
     ("said", "expected"),
@@ -59,6 +61,8 @@ REFUSED = "mq_shards.pipeline.client.BrokerError: broker a:1: GET /v1/topics: [E
             f"ConnectionRefusedError: [Errno 111] Connection refused\n{LACKING}",
         ),
         (f"{RAISED}KeyError: 'a'", f"{RAISED}KeyError: 'a'"),
+        (f"Failed to plan: {REFUSED}\n{ALONE}", f"Failed to plan: {REFUSED}"),
+        (f"{MESSAGE}{ALONE}", f"{MESSAGE}\nbecause of SparkException: [PYTHON_STREAMING] Failed: {REFUSED}"),
         (MESSAGE + PLAN + STACK, f"{MESSAGE}\nbecause of IOException: No space left on device"),
         (MESSAGE + PLAN, MESSAGE),
         (f"Job aborted: No space left on device{STACK}", "Job aborted: No space left on device"),
