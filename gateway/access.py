@@ -97,6 +97,8 @@ class HttpAccess:
         users."""
 
         beginnings = tuple(one for one in open_paths if len(one) > 1 and one.endswith("/"))
+        for counts in (self._refused_logins, self._refused_actions):
+            counts[scheme] += 0  # it has a rate from the first one on
 
         async def admit(request: Request) -> Answer | None:
             request.scheme = scheme

@@ -121,11 +121,13 @@ class Access:
 
     def serve(self, calls: Calls, by_codecs: Callable[[], Mapping[str, int]]) -> None:
         """Answers the gateway's call for the counts. `by_codecs`: actions that codecs refused themselves, by
-        protocol."""
+        protocol, of all protocols."""
 
         def answer(asked: Asked) -> None:
-            actions = self._refused_actions + Counter(by_codecs())
-            asked.answer(orjson.dumps({"logins": self._refused_logins, "actions": actions}))
+            of_codecs = by_codecs()
+            none = dict.fromkeys(of_codecs, 0)  # a counter that is not there until it counts has a rate only afterwards
+            actions = {**none, **(self._refused_actions + Counter(of_codecs))}
+            asked.answer(orjson.dumps({"logins": {**none, **self._refused_logins}, "actions": actions}))
 
         calls.serve(REFUSED, answer)
 

@@ -183,6 +183,15 @@ def test_what_was_refused_is_counted_by_protocol(broker: Guarded) -> None:
     assert "try it:" not in broker.server.said(), "these have no login"
 
 
+def test_what_was_never_refused_is_counted_as_none(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """So that it has a rate from the first one on."""
+    with guarded(tmp_path_factory.mktemp("quiet"), memory=True) as quiet:
+        found = refusals(quiet)
+    protocols = ("beanstalk", "nsq", "nats", "pulsar", "http", "nsq-http", "pulsar-http")
+    expected = {(kind, protocol) for kind in ("logins", "actions") for protocol in protocols}
+    assert expected <= found.keys() and not any(found.values())
+
+
 def test_no_secret_is_in_the_journal_or_in_ps(broker: Guarded) -> None:
     from pathlib import Path
 
