@@ -6,13 +6,16 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mq_shards.acceptor.protocols.nats import claims_shares
+from mq_shards.acceptor.protocols.nats.admission import Admission
 from mq_shards.acceptor.protocols.nats.claims import Account, account_of
 from mq_shards.acceptor.protocols.nats.claims_shares import Shared
 from mq_shards.acceptor.protocols.nats.shares import Lines, all_lines
 
+from tests.nats.engine_client import NATS, Client, opened
 from tests.nats.jwts import Account as Key
 from tests.nats.jwts import Operator
 
@@ -119,3 +122,49 @@ def test_very_many_accounts_that_take_the_same_do_not_look_at_each_other(monkeyp
         accounts[one.name] = one
         assert shared.look_at([one.name], accounts, NOW_S) == {one.name, giver.name}
     assert looked == many
+
+
+STOLEN = "\n".join(f"v {number} 0 1 1000000000 0 - stolen =secret" for number in range(1, 5))  # all accounts
+DEEP = ".".join("t" * 300)
+
+
+@pytest.mark.parametrize(
+    ("said", "gets"),
+    [
+        ({"mappings": {f"a\nd 100 =b\n{STOLEN}\nm c": [{"subject": "d"}]}}, "from"),
+        ({"mappings": {"a": [{"subject": f"b\n{STOLEN}"}]}}, "from"),
+        ({"mappings": {"a.*": [{"subject": f"b.{{{{split(1,-\n{STOLEN}\n)}}}}"}]}}, "from"),
+        ({"mappings": {"from": [{"subject": "t o"}]}}, "from"),
+        ({"mappings": {"from": [{"subject": "to"}], DEEP: [{"subject": DEEP}]}}, "to"),
+        ({"mappings": {"from": [{"subject": "to"}], "a." + "b" * 70_000: [{"subject": "c"}]}}, "to"),
+        ({"mappings": {"from": [{"subject": "to"}], ".".join("*" * 20): [
+            {"subject": "{{partition(9," + ",".join(map(str, range(1, 20))) + ")}}"}]}}, "to"),
+        ({"imports": [{"type": "stream", "account": KEYS[0].public, "subject": f"s\n{STOLEN}"}]}, "from"),
+        ({"imports": [{"type": "service", "account": KEYS[0].public, "subject": "v",
+                       "local_subject": f"x\n{STOLEN}"}]}, "from"),
+    ],
+)  # fmt: skip
+def test_what_a_jwt_says_is_never_a_line_of_the_codec(said: dict[str, Any], gets: str) -> None:
+    """Nobody comes to another account's subjects by it, what is right beside it is obeyed, and others are served."""
+    gives = {
+        "exports": [{"type": kind, "subject": ">"} for kind in ("stream",)] + [{"type": "service", "subject": "v"}]
+    }
+    jwts = {KEYS[0].public: OPERATOR.account(KEYS[0], **gives), KEYS[1].public: OPERATOR.account(KEYS[1], **said)}
+    accounts = {name: account_of(jwt, name) for name, jwt in jwts.items()}
+    shared = Shared()
+    shared.look(accounts, NOW_S)
+    with opened() as engine:
+        admission = Admission(engine, NATS)
+        admission.share("", list(shared.rows.values()))
+        victim, thief, beside = Client(engine), Client(engine), Client(engine)
+        engine.call(victim.conn, "account", admission.account(KEYS[0].public))
+        for client in (thief, beside):
+            engine.call(client.conn, "account", admission.account(KEYS[1].public))
+        victim.say(b"SUB secret 1\r\n")
+        beside.say(b"SUB from 1\r\nSUB to 2\r\n")
+        beside.turn()
+        thief.say(b"PUB stolen in 0\r\n\r\nPUB from 0\r\n\r\n")
+        for _ in range(4):
+            thief.turn()
+        assert victim.hear() == b""
+        assert beside.hear().split()[1:2] == [gets.encode()]

@@ -10,11 +10,17 @@ from collections.abc import Sequence
 from typing import Final
 
 MAX_NUMBER: Final = (1 << 31) - 1
+MAX_PIECES: Final = 256  # as in nats_transform.c, and numbers of one of them
+MAX_NUMBERS: Final = 16
+MAX_BYTES: Final = 64 << 10  # of a subject, as in csrc/base/subject.h
+SHOWN: Final = 200
 # Functions of a token and a number, with the codec's letters for them.
 OF_TOKEN: Final = {
     "splitfromleft": "L", "splitfromright": "R", "slicefromleft": "l", "slicefromright": "r", "left": "h", "right": "t",
 }  # fmt: skip
 NUMBERED: Final = r"\$[1-9][0-9]{0,8}"
+_SUBJECT: Final = re.compile(r"(?:(?!>\.)[^. \t\n\r\f]+\.)*[^. \t\n\r\f]+")
+_PLAIN: Final = re.compile(r"[^.*>$ {\s]+(?:\.[^.*>$ {\s]+)*")  # a subject in which nothing stands for anything else
 _FUNCTION: Final = r"\{\{\s*([A-Za-z]+)\s*\((.*)\)\s*\}\}"
 
 
@@ -29,8 +35,7 @@ def is_literal(text: str) -> bool:
 
 def is_subject(text: str) -> bool:
     """Whether this is a valid pattern: no blanks, no empty tokens, and ">" only at its end."""
-    tokens = text.split(".")
-    return all(tokens) and not set(text) & set(" \t\n\r\f") and ">" not in tokens[:-1]
+    return _SUBJECT.fullmatch(text) is not None
 
 
 def tokens_of(subject: str) -> list[str]:
@@ -40,6 +45,11 @@ def tokens_of(subject: str) -> list[str]:
 
 def pieces_of(source: str, destination: str, *, reversible: bool = False) -> str:
     """`reversible`: all wildcards of the source must be used, unchanged. Raises TransformError."""
+    if not is_subject(source) or len(source.encode()) > MAX_BYTES:
+        raise TransformError(f"{source[:SHOWN]!r} is not a subject")
+    is_plain = "*" not in source and ">" not in source and _PLAIN.fullmatch(destination)
+    if is_plain and destination.count(".") < MAX_PIECES:
+        return "=" + destination.replace(".", " =")
     stars = [place for place, token in enumerate(tokens_of(source)) if token == "*"]
     has_tail = tokens_of(source)[-1] == ">"
     tokens = tokens_of(destination)
@@ -58,6 +68,8 @@ def pieces_of(source: str, destination: str, *, reversible: bool = False) -> str
         pieces.append(piece)
     if reversible and used < len(stars):
         raise TransformError(f'"{destination}" does not use all wildcards of "{source}"')
+    if len(pieces) > MAX_PIECES or any(re.search(r"\s", piece) for piece in pieces):
+        raise TransformError(f"{destination[:SHOWN]!r} is too long, or has blanks")
     return " ".join(pieces)
 
 
@@ -87,6 +99,8 @@ def _call(token: str, name: str, arguments: list[str], stars: list[int]) -> tupl
     if name == "random" and len(arguments) == 1:
         return f"n{_count(token, arguments[0])}", 0
     if name == "partition":
+        if len(arguments) > MAX_NUMBERS:
+            raise TransformError(f'"{token}" has more than {MAX_NUMBERS} numbers')
         places = [_star(token, _number(token, argument), stars) for argument in arguments[1:]]
         return ",".join([f"p{_count(token, arguments[0])}", *map(str, places)]), len(places)
     if name in OF_TOKEN and len(arguments) == 2:
@@ -122,6 +136,8 @@ def _star(token: str, number: int, stars: list[int]) -> int:
 def by_number(subject: str, numbers: Sequence[int] = ()) -> str:
     """Numbers the wildcards of a pattern: "a.*.b.*" becomes "a.$1.b.$2", or has these numbers, if there are any. Raises
     TransformError."""
+    if "*" not in subject:
+        return subject
     count = 0
     tokens = []
     for token in tokens_of(subject):
