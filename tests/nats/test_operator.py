@@ -337,6 +337,18 @@ def test_a_connection_that_is_left_open_with_an_end_in_the_past_holds_nobody_up(
     assert ends.wait_ns() == 0 and list(ends.over()) == [1] and list(ends.over()) == []
 
 
+def test_a_wall_clock_that_is_set_forward_cuts_nobody_off() -> None:
+    now_s, wall_s = 100.0, 1_000_000.0
+    ends = Expiries(lambda: now_s, lambda: wall_s)
+    ends.set(1, wall_s + 10)
+    wall_s += 3600
+    ends.set(1, 1_000_010.0)  # as by a reload
+    now_s += 9
+    assert list(ends.over()) == [] and ends.wait_ns() == 1_000_000_000
+    now_s += 1
+    assert list(ends.over()) == [1]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_account_may_be_told_anew_of_itself(kind: int) -> None:
     """Who is revoked goes, who is not stays, with what it may now; what does not count changes nothing."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from mq_shards.acceptor.engine import FOREVER
-from mq_shards.acceptor.protocols.nats.expiry import LOOK_S
 from mq_shards.acceptor.remarks import Remarks
 
 if TYPE_CHECKING:
@@ -31,6 +30,8 @@ if TYPE_CHECKING:
     from mq_shards.acceptor.protocols.nats.updates import Updates
 
 ANSWERING_ACCEPTOR: Final = 0  # answers requests of the system account
+# Tokens and accounts go by the wall clock, which may be set meanwhile: it is read at least this often.
+LOOK_S: Final = 60.0
 
 Row = dict[str, Any]
 
@@ -95,6 +96,7 @@ class OperatorMode:
             others,
             poke=self._engine.poke,
             remarks=self._remarks,
+            pause=self._engine.pause,
         )
         self._updates = Updates(self.operator, self._server, self._tell)
         if self._has_jetstream:
