@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -22,6 +23,7 @@ from mq_shards.csrc._core import ffi, lib
 LOCAL: Final = 0
 FOREVER: Final = -1
 TAKEN_BYTES: Final = 64 << 10  # of input in one call
+PAUSE_NS: Final = 2_000_000
 
 COMMAND: Final[int] = lib.UPCALL_COMMAND
 ANSWER: Final[int] = lib.UPCALL_ANSWER
@@ -148,6 +150,7 @@ class Engine:
             raise _error("cannot set up the acceptor")
         self._open = threading.Lock()  # held by a thread that pokes, so that close() does not free under it
         self._upcall: Any = ffi.new("struct upcall *")
+        self._paused_ns = 0
         self._totals: Any = ffi.new("struct broker_totals *")
         self._message: Final[Any] = ffi.new("struct message *")
         self._name: Any = ffi.new("char[]", lib.TOPIC_NAME_BYTES)
@@ -246,6 +249,13 @@ class Engine:
 
     def run(self, max_wait_ns: int = FOREVER) -> int:
         return int(lib.acceptor_run(self._acceptor, max_wait_ns))
+
+    def pause(self) -> None:
+        """To be called often amid long work (pauses.py): lets connections go on for a turn every 2 ms. All that Python
+        has to do for them waits."""
+        if time.monotonic_ns() - self._paused_ns >= PAUSE_NS:
+            lib.acceptor_pause(self._acceptor)
+            self._paused_ns = time.monotonic_ns()
 
     def fileno(self) -> int:
         """A descriptor that is readable when `poll` is due, for a process with its own event loop instead of `run`."""

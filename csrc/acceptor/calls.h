@@ -107,6 +107,9 @@ uint32_t acceptor_busy(const struct acceptor *a);
 
 /* One turn: handles all that is ready now. Never waits, reads no clock. Returns how many upcalls there are. */
 int acceptor_turn(struct acceptor *a);
+/* The same while Python is in the midst of something long, so that connections need not wait for its end. What Python is
+ * needed for waits. */
+void acceptor_pause(struct acceptor *a);
 /* Sets the (monotonic) time for the following turns; acceptor_run and acceptor_poll read the clock themselves. */
 void acceptor_set_now(struct acceptor *a, uint64_t now_ns);
 /* Runs turns until there are upcalls or, if max_wait_ns is not negative, until about that time has passed. While

@@ -354,6 +354,11 @@ int acceptor_turn(struct acceptor *a) {
     return (int)a->upcall_count;
 }
 
+void acceptor_pause(struct acceptor *a) {
+    /* What waits for Python must not grow without a limit. */
+    if (a->upcalls_bytes < UPCALLS_BYTES) turn(a, 0);
+}
+
 /* --- when to come back -------------------------------------------------------------------------------------------- */
 
 /* Spins on the rings. True as soon as a reply was handled; false when waiting longer does not pay. */

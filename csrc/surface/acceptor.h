@@ -67,6 +67,7 @@ uint32_t acceptor_busy(const struct acceptor *a);
 
 void acceptor_set_now(struct acceptor *a, uint64_t now_ns);
 int acceptor_turn(struct acceptor *a);
+void acceptor_pause(struct acceptor *a);
 int acceptor_run(struct acceptor *a, int64_t max_wait_ns);
 bool acceptor_upcall(struct acceptor *a, struct upcall *out);
 

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from mq_shards.acceptor.engine import Engine
 from mq_shards.acceptor.protocols.nats.admission import Admission
+from mq_shards.acceptor.protocols.nats.cycles import covers
 from mq_shards.acceptor.protocols.nats.shares import Account, Lines, ShareError, stream_line
 
-from tests.nats.engine_client import NATS, opened
+from tests.nats.engine_client import NATS, Client, opened
 
 
 def imports_of(importer: int, count: int, to: str) -> bytes:
@@ -32,6 +34,52 @@ def cost_of_replacing(count: int) -> float:
 def test_ten_times_the_imports_take_no_hundred_times_as_long() -> None:
     few, many = 2000, 20_000
     assert min(cost_of_replacing(many) for _ in range(2)) < 40 * max(cost_of_replacing(few) for _ in range(2))
+
+
+def cost_of_subscribing(count: int) -> float:
+    """CPU seconds for subscriptions in an account that imports so many streams."""
+    with opened() as engine:
+        exporter, importer = engine.configure(NATS, "account", 0, b"A"), engine.configure(NATS, "account", 0, b"B")
+        engine.configure(NATS, "shares", exporter, imports_of(importer, count, "x"))
+        client = Client(engine)
+        engine.call(client.conn, "account", importer)
+        client.say(b"".join(b"SUB x.%d %d\r\n" % (n, n) for n in range(1000)) + b"PING\r\n")
+        began = time.thread_time()
+        while not client.hear().endswith(b"PONG\r\n"):
+            client.turn()
+        return time.thread_time() - began
+
+
+def test_who_subscribes_pays_for_no_import_of_other_subjects() -> None:
+    assert min(cost_of_subscribing(20_000) for _ in range(2)) < 5 * max(cost_of_subscribing(1000) for _ in range(2))
+
+
+@pytest.mark.parametrize("to", ["x.$1.$2", "x.>", "x.a.b", "y.$2.$1", "x.$1.b"])
+def test_what_is_wanted_of_an_import_is_found_however_it_is_written(to: str) -> None:
+    """A group of the importer is told by its exporter's message, whichever of the two came first."""
+    subject = {"x.a.b": "s.a.b", "x.>": "s.>", "x.$1.b": "s.*.b"}.get(to, "s.*.*")
+    source = {"subject": subject, "to": to.replace("$1", "*").replace("$2", "*") if to[0] == "x" else to}
+    wanted = [b"x.a.b", b"x.*.b", b"x.>", b"*.*.*", b"y.b.a", b"y.b.*", b"z.a.b", b"x.a.c", b"x.a"]
+    with opened() as engine:
+        exporter, importer = engine.configure(NATS, "account", 0, b"A"), engine.configure(NATS, "account", 0, b"B")
+        line = stream_line(importer, source)
+        for before in (True, False):
+            engine.configure(NATS, "shares", exporter, line.encode() if before else b"")
+            client, publisher = Client(engine), Client(engine)
+            engine.call(client.conn, "account", importer)
+            engine.call(publisher.conn, "account", exporter)
+            client.say(b"".join(b"SUB %s g%d %d\r\n" % (one, n, n) for n, one in enumerate(wanted)))
+            client.turn()
+            engine.configure(NATS, "shares", exporter, line.encode())
+            publisher.say(b"PUB s.a.b 0\r\n\r\n")
+            for _ in range(4):
+                client.turn()
+            heard = {int(one.split()[2]) for one in client.hear().split(b"\r\n") if one.startswith(b"MSG ")}
+            made = b"y.b.a" if to[0] == "y" else b"x.a.b"
+            assert heard == {n for n, one in enumerate(wanted) if covers(one.decode(), made.decode())}
+            client.socket.close()
+            publisher.socket.close()
+            client.turn()
 
 
 def account(name: str, *imports: str, exports: str = "s.>") -> dict[str, Any]:
@@ -67,3 +115,29 @@ def test_accounts_are_looked_at_again_if_they_changed_or_import_from_those_that_
         assert shared(a, b) == {"A", "B"}  # one is gone
         with pytest.raises(ShareError):
             shared(account("A", exports="t"), b)
+
+
+@pytest.mark.parametrize("kind", ["imports", "mappings"])
+def test_while_very_many_are_applied_clients_go_on(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    many = 3000
+    paused = 0
+
+    def pause(engine: Engine) -> None:
+        nonlocal paused
+        paused += 1
+        real(engine)
+
+    real = Engine.pause
+    monkeypatch.setattr(Engine, "pause", pause)
+    taken = [{"kind": "stream", "account": "A", "subject": f"s.{n}", "to": f"to.{'x' * 100}.{n}"} for n in range(many)]
+    more: dict[str, Any] = (
+        {"imports": taken}
+        if kind == "imports"
+        else {"mappings": {f"a.{n}": [{"subject": f"b.{'x' * 100}.{n}", "weight": 100}] for n in range(many)}}
+    )
+    with opened() as engine:
+        client = Client(engine)
+        client.say(b"PING\r\n")
+        Admission(engine, NATS).share("", [account("A"), {**account("B"), **more}])
+        assert client.hear() == b"PONG\r\n"
+    assert paused >= many + 2  # between two, and between what the codec takes at once

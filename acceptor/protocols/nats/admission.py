@@ -19,6 +19,7 @@ from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT
 ALL_IS_ALLOWED: Final = 0
 ANY_NUMBER: Final = (1 << 64) - 1
 ROUTES_SET: Final = 1  # the permissions of routes, which routing.py sets
+TOLD_BYTES: Final = 128 << 10  # of an account's shares, which the codec is told at once
 
 log = logging.getLogger(__name__)
 
@@ -156,12 +157,24 @@ class Admission:
     def _tell(self, name: str, text: str) -> None:
         if text == self._sharing.get(name, ""):
             return
-        encoded = text.encode(errors="surrogateescape")
-        self._engine.configure(self._protocol, "shares", self.account(name), encoded)
+        try:
+            self._tell_lines(self.account(name), text.encode(errors="surrogateescape"))
+        except ValueError:  # a JWT may say anything, and will say so to the next process, too
+            log.error("what account %s shares is not obeyed: the codec refuses it", name)
+            return
         self._sharing[name] = text  # set at once, because the next account's lines may be refused
         if not text:
             del self._sharing[name]
         self._reshared.add(name)
+
+    def _tell_lines(self, account: int, lines: bytes) -> None:
+        begin = 0
+        while len(lines) - begin > TOLD_BYTES:
+            end = lines.rfind(b"\n", begin, begin + TOLD_BYTES) + 1 or lines.find(b"\n", begin) + 1
+            self._engine.configure(self._protocol, "share-lines", account, lines[begin:end])
+            self._engine.pause()
+            begin = end
+        self._engine.configure(self._protocol, "shares", account, lines[begin:])
 
     def _trace(self, name: str, said: str) -> None:
         if said != self._tracing.get(name, ""):
@@ -176,11 +189,11 @@ class Admission:
         if self._system_account:
             accounts = with_api(said, self._system_account)
             try:
-                refuse_cycles(accounts)
-                return accounts, all_lines(accounts, self.account, cluster)
+                refuse_cycles(accounts, self._engine.pause)
+                return accounts, all_lines(accounts, self.account, cluster, self._engine.pause)
             except ShareError as error:
                 log.warning("JetStream of other servers is out of reach: %s", error)
-        return said, all_lines(said, self.account, cluster)
+        return said, all_lines(said, self.account, cluster, self._engine.pause)
 
     def _take(self, conn: int, permissions: Permissions | None) -> int:
         if permissions is None or permissions == Permissions():

@@ -10,10 +10,12 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from mq_shards.acceptor.pauses import Pause, no_pause
 from mq_shards.acceptor.protocols.nats import jwt as nats_jwt
 from mq_shards.acceptor.protocols.nats.claims import Account
 from mq_shards.acceptor.protocols.nats.cycles import Import, Imports, covers
 from mq_shards.acceptor.protocols.nats.jwt import JwtError, block, blocks, flag, number, text
+from mq_shards.acceptor.protocols.nats.patterns import Patterns
 from mq_shards.acceptor.protocols.nats.shares import (
     Exports,
     ShareError,
@@ -55,8 +57,9 @@ class Shared:
     looked at again. If imports form a cycle, however, all accounts are, since which import is left out depends on
     all of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, pause: Pause = no_pause) -> None:
         self.rows: dict[str, Row] = {}  # by account
+        self._pause = pause
         self._ends: dict[str, float] = {}  # by importer: when the first of its activation tokens expires
         self._wants: dict[str, set[str]] = {}  # by account: the accounts that it wants to import from
         self._takers: dict[str, dict[str, None]] = {}  # by account: the accounts that want to import from it
@@ -83,7 +86,7 @@ class Shared:
         for name in names:
             self._learn(name, accounts[name])
         for name in concerned:
-            self.rows[name]["imports"] = _imports(accounts[name])
+            self.rows[name]["imports"] = _imports(accounts[name], self._pause)
             touched |= self._wants[name]
         self._allow(concerned, accounts, now_s)
         return None if self._is_cyclic else touched & self.rows.keys()
@@ -98,7 +101,7 @@ class Shared:
         return [name for name, end_s in self._ends.items() if end_s <= now_s]
 
     def _learn(self, name: str, account: Account) -> None:
-        row = self.rows[name] = _row(account)
+        row = self.rows[name] = _row(account, self._pause)
         for kind, imports in self._imports.items():
             imports.exported(name, [one["subject"] for one in row["exports"] if one["kind"] == kind])
         for exporter in self._wants.get(name, set()):
@@ -122,7 +125,7 @@ class Shared:
     def _allow(self, names: Iterable[str], accounts: Mapping[str, Account], now_s: float) -> None:
         """Removes from the rows of these accounts the imports that are not allowed."""
         for name in names:
-            tokens = _activate(accounts[name], accounts, self.rows, self._exports, now_s)
+            tokens = _activate(accounts[name], accounts, self.rows, self._exports, now_s, self._pause)
             if ends := [token.expires_s for token in tokens if token.expires_s]:
                 self._ends[name] = min(ends)
         for kind, imports in self._imports.items():
@@ -133,6 +136,7 @@ class Shared:
                 ]
 
     def _may_be(self, one: Row, importer: str, imports: Imports) -> bool:
+        self._pause()
         try:
             _must_be_given(one, importer, self.rows, self._exports)
             if why := imports.add(importer, Import(one["account"], one["subject"], one["to"])):
@@ -144,20 +148,25 @@ class Shared:
         return True
 
 
-def _row(account: Account) -> Row:
+def _row(account: Account, pause: Pause) -> Row:
     nats = account.token.nats
     return {
         "name": account.name,
-        "exports": _exports(account),
-        "imports": _imports(account),
-        "mappings": _mappings(account),
+        "exports": _exports(account, pause),
+        "imports": _imports(account, pause),
+        "mappings": _mappings(account, pause),
         "jetstream": _has_jetstream(block(nats, "limits")),
         **_trace(block(nats, "trace")),
     }
 
 
-def _imports(account: Account) -> list[Row]:
-    return [one for said in blocks(account.token.nats, "imports") if (one := _import(said))]
+def _imports(account: Account, pause: Pause) -> list[Row]:
+    found: list[Row] = []
+    for said in blocks(account.token.nats, "imports"):
+        pause()
+        if one := _import(said):
+            found.append(one)
+    return found
 
 
 def _trace(said: Mapping[str, Any]) -> Row:
@@ -171,13 +180,17 @@ def _has_jetstream(limits: Mapping[str, Any]) -> bool:
     return bool(block(limits, "tiered_limits")) or any(number(limits, name) for name in ("mem_storage", "disk_storage"))
 
 
-def _exports(account: Account) -> list[Row]:
+def _exports(account: Account, pause: Pause) -> list[Row]:
     found: list[Row] = []
+    services: Patterns[Row] = Patterns()
     for one in [row for said in blocks(account.token.nats, "exports") if (row := _export(said))]:
+        pause()
         found.append(one)
+        if one["kind"] == "service":
+            services.add(one["subject"], one)
         try:
             if "latency" in one:
-                refuse_latency(one, found)
+                refuse_latency(one, services)
         except ShareError as error:
             log.warning("account %s: a service is not measured: %s", account.name, error)
             del one["latency"]
@@ -225,9 +238,10 @@ def _import(said: Mapping[str, Any]) -> Row | None:
     return {**found, "subject": to or subject, "to": subject}
 
 
-def _mappings(account: Account) -> dict[str, list[Row]]:
+def _mappings(account: Account, pause: Pause) -> dict[str, list[Row]]:
     found: dict[str, list[Row]] = {}
     for source in block(account.token.nats, "mappings"):
+        pause()
         destinations = [
             {
                 "subject": text(one, "subject"), "weight": number(one, "weight") or 100,
@@ -248,10 +262,16 @@ def _mappings(account: Account) -> dict[str, list[Row]]:
 
 
 def _activate(
-    account: Account, accounts: Mapping[str, Account], rows: Mapping[str, Row], exports: Exports, now_s: float
+    account: Account,
+    accounts: Mapping[str, Account],
+    rows: Mapping[str, Row],
+    exports: Exports,
+    now_s: float,
+    pause: Pause,
 ) -> Iterable[nats_jwt.Token]:
     """Adds an account to the private exports that its tokens are valid for. Yields those tokens."""
     for one in rows[account.name]["imports"]:
+        pause()
         exporter = accounts.get(one["account"])
         if exporter is None or not one["token"] or exporter.name not in rows:
             continue

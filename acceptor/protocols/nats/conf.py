@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -48,6 +48,23 @@ UNITS: Final[Mapping[str, int]] = {
 }
 # $2a$... is a bcrypt hash, not a variable.
 BCRYPT: Final = "2a$"
+
+COMMENT: Final = r"(?:\#|//)[^\n\r]*"
+# Files may have a hundred thousand of such: they are read by patterns, not by character.
+_BLANKS_AND_COMMENTS: Final = re.compile(rf"(?:[{BLANKS}]+|{COMMENT})*")
+_LINES_AND_COMMENTS: Final = re.compile(rf"(?:[{BLANKS}{NEWLINES}]+|{COMMENT})*")
+_SPACES_AND_COMMENTS: Final = re.compile(rf"(?:[{SPACES}]+|{COMMENT})*")
+_RUNS: Final = {chars: re.compile(f"[{chars}]*") for chars in (BLANKS, SPACES)}
+_BARE_KEY: Final = re.compile(rf"[^{SPACES}{SEPARATORS}]*")
+_BARE_PART: Final = re.compile(r"[^ \t\n\r;,\]}'\\]*")
+_QUOTED_PART: Final = re.compile(r'[^"\\]*')
+_DIGITS: Final = re.compile(r"\d*")
+# A key with a plain string, word or subject, as most are in a block, and the end of that. What looks otherwise is read
+# by _entry().
+_PLAIN_ENTRY: Final = re.compile(
+    rf"""(?!(?i:include)[ \t])([A-Za-z][^{SPACES}{SEPARATORS}]*)[ \t]*[=:][ \t]*"""
+    r"""(?:"([^"\\\n]*)"|([A-Za-z_*>][^ \t\n\r;,\]}'\\]*))[ \t]*(?:[\n\r;,]|(?=\}))"""
+)
 
 
 class ConfError(ValueError):
@@ -170,9 +187,19 @@ class _Reader:
         self._line += char == "\n"
         return char
 
+    def _go_to(self, at: int) -> None:
+        self._line += self._text.count("\n", self._at, at)
+        self._at = at
+
+    def _take(self, pattern: re.Pattern[str]) -> str:
+        """Consumes and returns what matches here, perhaps nothing."""
+        match = pattern.match(self._text, self._at)
+        assert match is not None
+        self._go_to(match.end())
+        return match[0]
+
     def _skip(self, chars: str) -> None:
-        while (char := self._peek()) and char in chars:
-            self._next()
+        self._take(_RUNS[chars])
 
     def _error(self, text: str) -> ConfError:
         return ConfError(f"{self._file}:{self._line}: {text}")
@@ -180,13 +207,6 @@ class _Reader:
     def _shown(self) -> str:
         char = self._peek()
         return {END: "the end of the file", "\n": "a new line"}.get(char, f'"{char}"')
-
-    def _skip_comment(self) -> bool:
-        if self._peek() != "#" and self._text[self._at : self._at + 2] != "//":
-            return False
-        while self._peek() not in (*NEWLINES, END):
-            self._next()
-        return True
 
     # --- the whole file, and blocks ---------------------------------------------------------------------------------
 
@@ -200,9 +220,7 @@ class _Reader:
     def _keys_of_top(self, top: Block) -> bool:
         """Reads keys up to the end or through a group in braces, of which there may be several. False at the end."""
         while True:
-            self._skip(SPACES)
-            if self._skip_comment():
-                continue
+            self._take(_SPACES_AND_COMMENTS)
             if self._peek() == END:
                 return False
             if self._peek() == "{":
@@ -217,9 +235,7 @@ class _Reader:
     def _braced(self, top: Block, depth: int) -> None:
         """Reads keys of the top level in braces, which need not be closed."""
         while True:
-            self._skip(SPACES)
-            if self._skip_comment():
-                continue
+            self._take(_SPACES_AND_COMMENTS)
             if self._peek() == END:
                 return
             if self._peek() == "{":
@@ -236,19 +252,13 @@ class _Reader:
                 self._end_of_value("\n\r;,", "a new line", closes="}", may_end=False)
 
     def _skip_behind_brace(self) -> None:
-        while True:
-            self._skip(BLANKS + NEWLINES)
-            if not self._skip_comment():
-                break
+        self._take(_LINES_AND_COMMENTS)
         if self._peek() in (";", ","):
             self._next()
 
     def _end_of_value(self, ends: str, meaning: str, closes: str = "", may_end: bool = True) -> None:
         """Consumes the character that ends a value, one of `ends`. One of `closes` ends it too, but is not consumed."""
-        while True:
-            self._skip(BLANKS)
-            if not self._skip_comment():
-                break
+        self._take(_BLANKS_AND_COMMENTS)
         char = self._peek()
         if (char == END and may_end) or (char != END and char in ends):
             self._next()
@@ -278,31 +288,40 @@ class _Reader:
         if len(self._blocks) > 1 and self._peek() in (",", "}", END):
             raise self._error(f'"{key}" has no value')
         value = self._value()
-        # A variable has the content of the key it names, but errors show the line where it is used.
-        block[key] = replace(value, line=line)
+        value.line = line  # where the key is, also of a value that spans lines
+        block[key] = value
+
+    def _plain_entry(self, block: Block) -> bool:
+        """Reads an entry that is plain, with its end. False: it is not, and nothing was read."""
+        match = _PLAIN_ENTRY.match(self._text, self._at)
+        if match is None:
+            return False
+        key, quoted, bare = match.groups()
+        content = WORDS.get(bare.lower(), bare) if quoted is None else quoted
+        block[key] = self._made(content)
+        self._go_to(match.end())
+        return True
 
     def _quoted_key(self) -> str:
         quote, start = self._next(), self._at
-        while self._peek() != quote:
-            if self._next() == END:
-                raise self._error("a quoted key does not end")
-        key = self._text[start : self._at]
-        self._next()
-        return key
+        end = self._text.find(quote, start)
+        if end < 0:
+            self._go_to(len(self._text))
+            raise self._error("a quoted key does not end")
+        self._go_to(end + 1)
+        return self._text[start:end]
 
     def _bare_key(self) -> str:
-        start = self._at
-        while (char := self._peek()) and char not in SPACES and char not in SEPARATORS:
-            self._next()
-        if self._at == start:
+        key = self._take(_BARE_KEY)
+        if not key:
             raise self._error(f"expected a key, and found {self._shown()}")
-        return self._text[start : self._at]
+        return key
 
     def _include(self, block: Block) -> None:
         line = self._line
         self._skip(BLANKS)
         quote = self._peek()
-        if quote and (quote in "[{(-\\" or quote in NEWLINES or quote.isdigit()):
+        if quote and (quote in "[{(-\\" or quote in NEWLINES or quote.isdecimal()):
             raise self._error(f"expected the name of a file to include, and found {self._shown()}")
         if quote in ('"', "'"):
             self._next()
@@ -339,10 +358,10 @@ class _Reader:
             return self._single_quoted()
         if char == '"':
             self._next()
-            return self._made(self._text_with_escapes('"'))
+            return self._made(self._text_with_escapes())
         if char == "(":
             return self._lines()
-        if char == "-" or char.isdigit():
+        if char == "-" or char.isdecimal():
             return self._number()
         if char == ".":
             raise self._error("a number must start with a digit")
@@ -361,8 +380,8 @@ class _Reader:
         self._next()
         self._deeper(block)
         while True:
-            self._skip(SPACES)
-            if self._skip_comment():
+            self._take(_SPACES_AND_COMMENTS)
+            if self._plain_entry(block):
                 continue
             char = self._peek()
             if char == "}":
@@ -381,9 +400,7 @@ class _Reader:
         self._next()
         self._deeper({})  # an array has no keys that variables could name
         while True:
-            self._skip(SPACES)
-            if self._skip_comment():
-                continue
+            self._take(_SPACES_AND_COMMENTS)
             if self._peek() == "]":
                 break
             if self._peek() in (",", END):
@@ -400,16 +417,15 @@ class _Reader:
         if end < 0:
             raise self._error("a quoted string does not end")
         value = self._made(self._text[self._at : end])
-        while self._at <= end:
-            self._next()
+        self._go_to(end + 1)
         return value
 
-    def _text_with_escapes(self, quote: str) -> str:
-        parts: list[str] = []
-        while (char := self._next()) != quote:
+    def _text_with_escapes(self) -> str:
+        parts = [self._take(_QUOTED_PART)]
+        while (char := self._next()) != '"':
             if char == END:
                 raise self._error("a quoted string does not end")
-            parts.append(self._escape() if char == "\\" else char)
+            parts += self._escape(), self._take(_QUOTED_PART)
         return "".join(parts)
 
     def _escape(self) -> str:
@@ -431,20 +447,18 @@ class _Reader:
         if match is None:
             raise self._error('a string in "(" and ")" does not end')
         value = self._made(self._text[self._at : match.start() + 1])
-        while self._at < match.end():
-            self._next()
+        self._go_to(match.end())
         return value
 
     def _bare(self, start: int) -> Value:
         """Reads a value without quotes: a string, true or false, or a variable."""
-        parts: list[str] = []
+        parts = [self._text[start : self._at], self._take(_BARE_PART)]
         escaped = False
-        while self._peek() not in STRING_ENDS and self._peek() != "'":
-            char = self._next()
-            if char == "\\":
-                parts.append(self._text[start : self._at - 1] + self._escape())
-                start, escaped = self._at, True
-        found = "".join(parts) + self._text[start : self._at]
+        while self._peek() == "\\":
+            self._next()
+            parts += self._escape(), self._take(_BARE_PART)
+            escaped = True
+        found = "".join(parts)
         if self._peek() == "'":
             self._next()
             return self._made(found)
@@ -460,10 +474,9 @@ class _Reader:
         negative = self._peek() == "-"
         if negative:
             self._next()
-        if not self._peek().isdigit():
+        if not self._peek().isdecimal():
             raise self._error(f"expected a digit, and found {self._shown()}")
-        while self._peek().isdigit():
-            self._next()
+        self._take(_DIGITS)
         if self._peek() == "-" and not negative:
             return self._date(start)
         if self._peek() == ".":
@@ -504,13 +517,12 @@ class _Reader:
 
     def _point(self, start: int) -> Value:
         self._next()
-        if not self._peek().isdigit():
+        if not self._peek().isdecimal():
             raise self._error(f"expected a digit behind the point, and found {self._shown()}")
-        while self._peek().isdigit():
-            self._next()
+        self._take(_DIGITS)
         if self._peek() != ".":
             return self._made(float(self._text[start : self._at]))
-        while self._peek() and (self._peek() in ".:-" or self._peek().isdigit()):
+        while self._peek() and (self._peek() in ".:-" or self._peek().isdecimal()):
             self._next()
         return self._made(self._text[start : self._at])
 

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from mq_shards.acceptor.protocols.nats.conf import Value
 from mq_shards.acceptor.protocols.nats.conf_takers import Conf, percent_of
+from mq_shards.acceptor.protocols.nats.patterns import Patterns
 from mq_shards.acceptor.protocols.nats.shares import ShareError, named_locally, refuse_latency
 from mq_shards.acceptor.protocols.nats.transforms import is_subject
 
@@ -64,11 +65,14 @@ def export(value: Value) -> dict[str, Any]:
 
 def exports(value: Value) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
+    services: Patterns[dict[str, Any]] = Patterns()
     for item in value.items():
         found.append(export(item))
+        if found[-1]["kind"] == "service":
+            services.add(found[-1]["subject"], found[-1])
         if "latency" in found[-1]:
             try:
-                refuse_latency(found[-1], found)
+                refuse_latency(found[-1], services)
             except ShareError as error:
                 raise item.error(str(error)) from None
     return found

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mq_shards.acceptor.access.secrets import Secrets
+from mq_shards.acceptor.pauses import Pause, no_pause
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 from mq_shards.acceptor.protocols.nats.client import Client
 from mq_shards.acceptor.protocols.nats.options import payload_limit
@@ -74,11 +75,11 @@ class Logins:
         of_clients = self._encryption
         self._encryption = lambda conn: encryption(conn) or of_clients(conn)
 
-    def learn(self, found: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    def learn(self, found: Mapping[str, Any], settings: Mapping[str, Any], pause: Pause = no_pause) -> None:
         """`found`: the part "who" of a configuration file."""
         common = settings["user"], settings["password"], settings["token"]
         if found is not self._found or common != self._common:
-            self._found, self._common, self._of_file = found, common, who_of(found, *common)
+            self._found, self._common, self._of_file = found, common, who_of(found, *common, pause)
         self.plain = self._of_file
         if self.operator is not None:
             self.plain = replace(self.plain, by_jwt=True, system_account=self.operator.system_account or SYSTEM_ACCOUNT)

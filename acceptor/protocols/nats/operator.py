@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Protocol
 
+from mq_shards.acceptor.pauses import Pause, no_pause
 from mq_shards.acceptor.protocols.nats import jwt as nats_jwt
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 from mq_shards.acceptor.protocols.nats.claims import Account, account_of, is_from, is_now, user_of
@@ -67,11 +68,13 @@ class Operator:
         now_s: Callable[[], float] = time.time,
         poke: Callable[[], None] = lambda: None,
         remarks: Remarks | None = None,
+        pause: Pause = no_pause,
     ) -> None:
         """`content`: from conf_operator.py. `resolver` None: `content` has all accounts. `changed` is called with what
         all accounts share and the names of those whose shares have changed; None: any may have. `spread` tells all
         acceptors a fetched JWT, after which learned() is called; None: there is one acceptor. `poke` is called when
-        settle() has something to do. `remarks`: the caller's, who also expires them."""
+        settle() has something to do. `remarks`: the caller's, who also expires them. `pause` is called often amid long
+        work."""
         self.system_account: Final[str] = content["system_account"]
         self._trusted = frozenset(content["trusted_keys"])
         self._strict = frozenset(content["strict"])
@@ -89,7 +92,8 @@ class Operator:
         self._missing: set[str] = set()  # those of them that could not be fetched
         self._want_again_s = 0.0
         self._has_jetstream = False
-        self._shared = Shared()
+        self._pause = pause
+        self._shared = Shared(pause)
         for name, jwt in content["preload"].items():
             self._take(name, jwt)
 
@@ -201,7 +205,7 @@ class Operator:
             self._know(name, jwt)
 
     def _share(self) -> None:
-        self._shared = Shared()
+        self._shared = Shared(self._pause)
         self._shared.look(self._accounts, self._now_s())
         self._changed(self._shared.rows, None)
         self._want(self._needed())

@@ -181,7 +181,7 @@ class NatsServing(Nats):
             self.logins.callouts.accounts_changed()
 
     def _set_who(self) -> None:
-        self.logins.learn(self._found, self._settings)
+        self.logins.learn(self._found, self._settings, self._engine.pause)
         self._set_system()
         self._set_callouts()
 

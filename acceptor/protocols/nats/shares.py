@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from mq_shards.acceptor.protocols.nats.cycles import Import, Imports, covers
+from mq_shards.acceptor.pauses import Pause, no_pause
+from mq_shards.acceptor.protocols.nats.cycles import Import, Imports
 from mq_shards.acceptor.protocols.nats.patterns import Patterns
 from mq_shards.acceptor.protocols.nats.transforms import (
     TransformError,
@@ -107,12 +108,13 @@ def lifetime_ns(export: Account) -> int:
     return found
 
 
-def refuse_latency(export: Account, exports: Sequence[Account]) -> None:
-    """Raises ShareError when a service cannot be measured. `exports`: its account's, up to this one."""
+def refuse_latency(export: Account, services: Patterns[Any]) -> None:
+    """Raises ShareError when a service cannot be measured. `services`: those that its account exports, up to this
+    one."""
     subject = export["latency"]["subject"]
     if not is_literal(subject):
         raise ShareError(f'latency: "{subject}" is not a subject to publish to')
-    if any(one["kind"] == "service" and covers(one["subject"], subject) for one in exports):
+    if services.covering(subject):
         raise ShareError(f'latency: "{subject}" is a service of the account itself')
     if export.get("response", "single") != "single":
         raise ShareError("latency is for services with single responses")
@@ -133,7 +135,7 @@ def named_locally(subject: str, to: str) -> dict[str, Any]:
     return {"to": pattern, "numbers": numbers}
 
 
-def refuse_cycles(accounts: Sequence[Account]) -> None:
+def refuse_cycles(accounts: Sequence[Account], pause: Pause = no_pause) -> None:
     """Raises ShareError when imports form a cycle."""
     for kind in ("stream", "service"):
         imports = Imports(kind)
@@ -143,6 +145,7 @@ def refuse_cycles(accounts: Sequence[Account]) -> None:
             )
         for account in accounts:
             for one in account.get("imports", ()):
+                pause()
                 if one["kind"] != kind:
                     continue
                 why = imports.add(account["name"], Import(one["account"], one["subject"], one["to"]))
@@ -154,8 +157,9 @@ class Lines:
     """The codec's lines of each account, for a server in that cluster: its mappings, the services that it imports, and
     the accounts that import its streams."""
 
-    def __init__(self, number_of: Callable[[str], int], cluster: str = "") -> None:
+    def __init__(self, number_of: Callable[[str], int], cluster: str = "", pause: Pause = no_pause) -> None:
         self.cluster: Final = cluster
+        self._pause = pause
         self._number_of = number_of
         self._exports = Exports()
         self._own: dict[str, str] = {}
@@ -166,9 +170,13 @@ class Lines:
         """Adds or replaces an account. Returns the accounts whose lines may differ now. Raises ShareError or
         TransformError."""
         name = account["name"]
-        own = [mapping_lines(source, to, self.cluster) for source, to in account.get("mappings", {}).items()]
+        own: list[str] = []
         given: dict[str, list[str]] = {}
+        for source, to in account.get("mappings", {}).items():
+            self._pause()
+            own.append(mapping_lines(source, to, self.cluster))
         for one in account.get("imports", ()):
+            self._pause()
             exporter = by_name.get(one["account"])
             if exporter is None:
                 raise ShareError(f'there is no account "{one["account"]}"')
@@ -190,10 +198,12 @@ class Lines:
         return self._own.get(name, "") + "".join(self._given.get(name, {}).values())
 
 
-def all_lines(accounts: Sequence[Account], number_of: Callable[[str], int], cluster: str = "") -> Lines:
+def all_lines(
+    accounts: Sequence[Account], number_of: Callable[[str], int], cluster: str = "", pause: Pause = no_pause
+) -> Lines:
     """Makes the lines of all accounts, whose imports form no cycle. Raises ShareError or TransformError."""
     by_name = {account["name"]: account for account in accounts}
-    lines = Lines(number_of, cluster)
+    lines = Lines(number_of, cluster, pause)
     for account in accounts:
         lines.learn(account, by_name)
     return lines

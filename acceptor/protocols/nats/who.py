@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
+from mq_shards.acceptor.pauses import Pause, no_pause
+
 GLOBAL_ACCOUNT: Final = "$G"
 SYSTEM_ACCOUNT: Final = "$SYS"
 
@@ -217,11 +219,16 @@ def _may_come(user: User, connection_type: str) -> bool:
 # --- from JSON, in which acceptors are sent a configuration file ------------------------------------------------------
 
 
-def who_of(content: Mapping[str, Any], user: str = "", password: str = "", token: str = "") -> Who:
+def who_of(
+    content: Mapping[str, Any], user: str = "", password: str = "", token: str = "", pause: Pause = no_pause
+) -> Who:
     """`content`: from conf_auth.py and conf_accounts.py; empty if there is no file."""
-    users = tuple(user_of(found) for found in content.get("users", ()))
+    users: list[User] = []
+    for found in content.get("users", ()):
+        users.append(user_of(found))
+        pause()
     return Who(
-        users=users,
+        users=tuple(users),
         user=user,
         password=password,
         token=token,

@@ -322,6 +322,7 @@ static void go_on(struct acceptor *a, void *state) {
     nats_leave_on(a, state);
     nats_mesh_tell_on(a, state);
     nats_latency_publish(a, state);
+    nats_shares_go_on(a, state);
     nats_accounts_go_on(a, state);
 }
 
@@ -362,6 +363,19 @@ static int64_t describe(struct nats_server *server, const uint8_t *bytes, size_t
     return CALL_DONE;
 }
 
+/* "share-lines" are the first of an account's, "shares" the last: then all of them hold. */
+static int64_t set_shares(struct acceptor *a, struct nats_server *server, const char *what, uint64_t value,
+                          struct text said) {
+    const uint32_t account = is_account(server, value) ? (uint32_t)value : 0;
+    bool is_open = nats_journey_open(server) && nats_shadows_open(server);
+    if (is_open && strcmp(what, "share-lines") == 0)
+        return nats_shares_add(a, server, account, said.at, said.bytes) ? CALL_DONE : CALL_REFUSED;
+    if (!is_open || strcmp(what, "shares") != 0) return CALL_REFUSED;
+    if (!nats_shares_make(a, server, account, said.at, said.bytes)) return CALL_REFUSED;
+    nats_streams_make(a, server, account);
+    return CALL_DONE;
+}
+
 static int64_t configure(struct acceptor *a, void *state, const char *what, uint64_t value, const uint8_t *bytes,
                          size_t bytes_count) {
     struct nats_server *server = state;
@@ -383,12 +397,7 @@ static int64_t configure(struct acceptor *a, void *state, const char *what, uint
         bool set = is_account(server, value) && nats_trace_account(&server->accounts[value], said);
         return set ? CALL_DONE : CALL_REFUSED;
     }
-    if (strcmp(what, "shares") == 0) {
-        bool made = nats_journey_open(server) && nats_shadows_open(server) &&
-                    nats_shares_make(a, server, (uint32_t)value, bytes, bytes_count);
-        if (made) nats_streams_make(a, server, (uint32_t)value);
-        return made ? CALL_DONE : CALL_REFUSED;
-    }
+    if (strncmp(what, "share", 5) == 0) return set_shares(a, server, what, value, said);
     return CALL_REFUSED;
 }
 

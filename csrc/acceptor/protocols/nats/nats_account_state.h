@@ -7,7 +7,6 @@
 
 struct nats_shadows;
 struct nats_shares;
-struct nats_stream;
 struct subjects;
 
 /* Whether an account has dedicated routes. While it is moving to them, interest that servers tell on pooled routes is
@@ -17,9 +16,9 @@ enum nats_account_routes { NATS_POOLED, NATS_MOVING, NATS_DEDICATED };
 /* An account and its subjects, on this acceptor. Accounts do not see each other's messages. An account's number is this
  * acceptor's own; others are told its name. */
 struct nats_account {
-    struct nats_shares *shares;    /* its mappings and imports; NULL: none */
-    struct nats_stream *importing; /* the streams that it imports; NULL: none */
-    struct nats_shadows *shadows;  /* what accounts that import its streams want of it; NULL: nothing */
+    struct nats_shares *shares;   /* its mappings and imports; NULL: none */
+    struct subjects *importing;   /* the streams that it imports, by their subjects in it; NULL: none */
+    struct nats_shadows *shadows; /* what accounts that import its streams want of it; NULL: nothing */
     struct nats_subscription
         *answers; /* receives the account's answers to requests from other accounts; NULL: there are none */
     struct subjects *subjects; /* what our clients want */
@@ -35,6 +34,7 @@ struct nats_account {
     uint8_t *trace_dest;       /* where messages with traceparent are traced to; NULL: nowhere */
     uint32_t trace_dest_bytes;
     uint32_t trace_percent; /* of them; 0: all */
+    uint32_t expected;      /* how many answers are waited for here */
     /* What keeps it; see nats_account_life.c. */
     uint32_t holders; /* connections, imports and messages under way that are in it or lead to it */
     uint32_t namers;  /* other acceptors that have told us their number of it */

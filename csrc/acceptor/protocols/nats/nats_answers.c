@@ -15,7 +15,7 @@
 
 enum { ID_BYTES = 16, PREFIX_BYTES = 4 + ID_BYTES + 1, TOKEN_BYTES = 32, MEASURED_BYTES = 1 + ID_BYTES + 2 };
 enum { ANSWER_BYTES = PREFIX_BYTES + TOKEN_BYTES, NUMBER_SHIFT = 32 };
-enum { LOOKED_AT = 16 }; /* slots in use, for one whose time is over */
+enum { LOOKED_AT = 16 }; /* slots in use, for one to be given up */
 _Static_assert(ANSWER_BYTES + MEASURED_BYTES <= NATS_ANSWER_BYTES, "there is room for it");
 
 struct waiting {
@@ -33,7 +33,7 @@ struct nats_answers {
     uint64_t id;
     uint8_t prefix[PREFIX_BYTES];
     uint32_t used; /* slots used so far; number 0 is not used */
-    uint32_t first_free, hand;
+    uint32_t first_free;
     struct waiting slots[NATS_ANSWERS];
 };
 
@@ -94,24 +94,47 @@ void nats_answers_close(struct nats_server *server) {
     free(server->answers);
 }
 
-/* When all slots are in use those of requests that were never answered are most of them in the end, and one that may
- * still be answered is taken only if many are. */
-static uint32_t take_used_slot(const struct acceptor *a, struct nats_answers *answers) {
-    for (uint32_t i = 0; i < LOOKED_AT; i++) {
-        answers->hand = answers->hand % (NATS_ANSWERS - 1) + 1;
-        if (a->now_ns > answers->slots[answers->hand].until_ns) break;
-    }
-    return answers->hand;
+static struct nats_account *account_of(struct nats_server *server, const struct waiting *w) {
+    uint32_t number = nats_account_referred(server, w->account);
+    return number != 0 ? &server->accounts[number] : NULL;
 }
 
-static uint32_t take_slot(const struct acceptor *a, struct nats_answers *answers) {
+static void take_from_account(struct nats_server *server, const struct waiting *w) {
+    struct nats_account *account = account_of(server, w);
+    if (account != NULL) account->expected--;
+}
+
+/* One whose time is over, if any of some random ones is; or else the first to be, of the account that has most. So requests
+ * that are never answered take no slot from another account that has few. */
+static uint32_t take_used_slot(const struct acceptor *a, struct nats_server *server) {
+    struct nats_answers *answers = server->answers;
+    uint32_t found = 0, most = 0;
+    for (uint32_t i = 0; i < LOOKED_AT; i++) {
+        uint32_t slot = (uint32_t)(nats_random(server) % (NATS_ANSWERS - 1)) + 1;
+        const struct waiting *w = &answers->slots[slot];
+        const struct nats_account *account = account_of(server, w);
+        if (a->now_ns > w->until_ns || account == NULL) {
+            found = slot;
+            break;
+        }
+        if (account->expected < most) continue;
+        if (account->expected == most && w->until_ns >= answers->slots[found].until_ns) continue;
+        found = slot;
+        most = account->expected;
+    }
+    take_from_account(server, &answers->slots[found]);
+    return found;
+}
+
+static uint32_t take_slot(const struct acceptor *a, struct nats_server *server) {
+    struct nats_answers *answers = server->answers;
     uint32_t slot = answers->first_free;
     if (slot != 0)
         answers->first_free = answers->slots[slot].next_free;
     else if (answers->used < NATS_ANSWERS)
         slot = answers->used++;
     else
-        slot = take_used_slot(a, answers);
+        slot = take_used_slot(a, server);
     return slot;
 }
 
@@ -120,13 +143,14 @@ struct text nats_answer_expect(struct acceptor *a, struct nats_server *server, s
     struct nats_answers *answers = server->answers;
     const struct text reply = expected->reply;
     if (reply.bytes > NATS_ANSWER_REPLY_BYTES) return (struct text){NULL, 0};
-    expected->slot = take_slot(a, answers);
+    expected->slot = take_slot(a, server);
     expected->token = random_number(server) | 1;
     struct waiting *w = &answers->slots[expected->slot];
     w->token = expected->token;
     w->until_ns = a->now_ns + expected->lifetime_ns;
     w->lifetime_ns = expected->lifetime_ns;
     w->account = nats_account_refer(server, expected->account);
+    server->accounts[expected->account].expected++;
     w->once = expected->once;
     w->reply_bytes = (uint16_t)reply.bytes;
     memcpy(w->reply, reply.at, reply.bytes);
@@ -167,8 +191,10 @@ static struct waiting *waiting_in(struct nats_answers *answers, uint64_t slot, u
     return answers->slots[slot].token == token ? &answers->slots[slot] : NULL;
 }
 
-static void free_slot(struct nats_answers *answers, struct waiting *w) {
+static void free_slot(struct nats_server *server, struct waiting *w) {
+    struct nats_answers *answers = server->answers;
     assert(w->token != 0);
+    take_from_account(server, w);
     w->token = 0;
     w->next_free = answers->first_free;
     answers->first_free = (uint32_t)(w - answers->slots);
@@ -188,7 +214,7 @@ bool nats_answer_take(struct acceptor *a, struct nats_server *server, struct nat
     m->reply = (struct text){NULL, 0};
     w->until_ns = a->now_ns + w->lifetime_ns;
     /* An empty answer is the last of several. */
-    if (w->once || is_over || m->payload_bytes == 0) free_slot(server->answers, w);
+    if (w->once || is_over || m->payload_bytes == 0) free_slot(server, w);
     return !is_over;
 }
 
@@ -203,7 +229,7 @@ struct text nats_answer_reply(const struct nats_server *server, uint32_t slot, u
 
 void nats_answer_forget(struct nats_server *server, uint32_t slot, uint64_t token) {
     struct waiting *w = waiting_in(server->answers, slot, token);
-    if (w != NULL) free_slot(server->answers, w);
+    if (w != NULL) free_slot(server, w);
 }
 
 bool nats_answer_number(const struct nats_server *server, struct text subject, uint32_t *measured, uint64_t *token) {

@@ -14,7 +14,7 @@ struct award {
 };
 
 struct nats_awards {
-    struct subject_walk *walk;
+    struct subject_walk *walk, *streams_walk;
     struct award *items;
     size_t count, room;
     uint8_t *texts; /* copies, since a group may go before its message is imported */
@@ -27,8 +27,12 @@ struct nats_awards {
 bool nats_shadows_open(struct nats_server *server) {
     if (server->awards != NULL) return true;
     struct nats_awards *awards = calloc(1, sizeof *awards);
-    if (awards != NULL) awards->walk = subject_walk_new();
-    if (awards == NULL || awards->walk == NULL) {
+    if (awards == NULL) return false;
+    awards->walk = subject_walk_new();
+    awards->streams_walk = subject_walk_new();
+    if (awards->walk == NULL || awards->streams_walk == NULL) {
+        subject_walk_free(awards->walk);
+        subject_walk_free(awards->streams_walk);
         free(awards);
         return false;
     }
@@ -81,18 +85,23 @@ static void remove_shadow(struct nats_server *server, struct nats_shadows *shado
     free(s);
 }
 
-static void unlink_stream(struct nats_server *server, const struct nats_stream *s) {
-    struct nats_stream *before = s->previous_importing;
-    *(before != NULL ? &before->next_importing : &server->accounts[s->importer].importing) = s->next_importing;
-    if (s->next_importing != NULL) s->next_importing->previous_importing = before;
+void nats_shadows_unlink(struct nats_server *server, struct nats_shadows *shadows) {
+    for (struct nats_stream *s = shadows != NULL ? shadows->streams : NULL; s != NULL; s = s->next) {
+        struct nats_account *importer = &server->accounts[s->importer];
+        if (s->entry.pattern == NULL) continue;
+        subjects_remove(importer->importing, &s->entry);
+        if (subjects_count(importer->importing) > 0) continue;
+        subjects_free(importer->importing);
+        importer->importing = NULL;
+    }
 }
 
 void nats_shadows_free(struct nats_server *server, struct nats_shadows *shadows) {
     if (shadows == NULL) return;
     while (shadows->first != NULL) remove_shadow(server, shadows, shadows->first);
+    nats_shadows_unlink(server, shadows);
     for (struct nats_stream *s = shadows->streams, *next; s != NULL; s = next) {
         next = s->next;
-        unlink_stream(server, s);
         free(s);
     }
     subjects_free(shadows->subjects);
@@ -104,6 +113,7 @@ void nats_shadows_close(struct nats_server *server) {
     for (uint32_t i = 1; i < server->account_count; i++) nats_shadows_free(server, server->accounts[i].shadows);
     if (awards == NULL) return;
     subject_walk_free(awards->walk);
+    subject_walk_free(awards->streams_walk);
     free(awards->items);
     free(awards->texts);
     free(awards->names);
@@ -137,17 +147,53 @@ static bool is_answers(struct text subject) {
     return subject.bytes > 4 && memcmp(subject.at, "_R_.", 4) == 0;
 }
 
+typedef void for_streams(void *context, struct subject_pattern *streams);
+
+static const struct nats_stream *stream_in(struct subject_pattern *streams, uint32_t i) {
+    return (const struct nats_stream *)(const void *)subject_entries_items(&streams->alone)[i];
+}
+
+/* Calls `each` with the streams that an account imports of which a pattern may want something. Many accounts import very
+ * many, each under a subject without wildcards. */
+static void each_wanted(struct nats_server *server, const struct nats_account *account, struct text wanted,
+                        for_streams *each, void *context) {
+    struct subject_pattern *const *found;
+    if (account->importing == NULL || is_answers(wanted)) return;
+    if (subject_has_wildcard(wanted.at, wanted.bytes)) {
+        subjects_each(account->importing, each, context);
+        return;
+    }
+    size_t count = subjects_match(account->importing, server->awards->streams_walk, wanted.at, wanted.bytes, &found);
+    for (size_t i = 0; i < count; i++) each(context, found[i]);
+}
+
+struct looking {
+    struct acceptor *a;
+    struct nats_server *server;
+    struct text wanted, queue;
+    struct nats_wanting by;
+    uint64_t weight;
+};
+
+static void look_at(void *context, struct subject_pattern *streams) {
+    const struct looking *l = context;
+    struct nats_server *server = l->server;
+    for (uint32_t i = 0; i < streams->alone.count; i++) {
+        const struct nats_stream *stream = stream_in(streams, i);
+        const struct nats_shadows *shadows = server->accounts[stream->exporter].shadows;
+        const struct text subject = pattern_of(server, stream, l->wanted);
+        l->a->handed++;
+        if (subject.bytes == 0) continue;
+        struct nats_shadows_weights before = nats_shadows_weigh(shadows, subject, l->queue);
+        if (set(server, stream, subject, l->wanted, l->queue, l->by, l->weight))
+            nats_tell_shadows(l->a, server, stream->exporter, subject, l->queue, before);
+    }
+}
+
 void nats_shadows_look(struct acceptor *a, struct nats_server *server, uint32_t account, struct text wanted,
                        struct text queue, struct nats_wanting by, uint64_t weight) {
-    const struct nats_stream *stream = is_answers(wanted) ? NULL : server->accounts[account].importing;
-    for (; stream != NULL; stream = stream->next_importing) {
-        const struct nats_shadows *shadows = server->accounts[stream->exporter].shadows;
-        const struct text subject = pattern_of(server, stream, wanted);
-        if (subject.bytes == 0) continue;
-        struct nats_shadows_weights before = nats_shadows_weigh(shadows, subject, queue);
-        if (set(server, stream, subject, wanted, queue, by, weight))
-            nats_tell_shadows(a, server, stream->exporter, subject, queue, before);
-    }
+    struct looking l = {a, server, wanted, queue, by, weight};
+    each_wanted(server, &server->accounts[account], wanted, look_at, &l);
 }
 
 static struct text text_of(const struct subject_pattern *p) {
@@ -180,16 +226,17 @@ void nats_shadows_hear(struct acceptor *a, struct nats_server *server, const str
 
 struct making {
     struct nats_server *server;
-    const struct nats_stream *stream;
+    uint32_t exporter, importer;
+    struct text wanted, queue;
 };
 
-static void make_one(const struct making *m, struct text wanted, struct text queue) {
-    const struct text subject = is_answers(wanted) ? (struct text){0} : pattern_of(m->server, m->stream, wanted);
+static void make_one(const struct making *m, const struct nats_stream *stream) {
+    const struct text wanted = m->wanted, queue = m->queue, subject = pattern_of(m->server, stream, wanted);
     if (subject.bytes == 0) return;
-    const struct nats_account *importer = &m->server->accounts[m->stream->importer];
+    const struct nats_account *importer = &m->server->accounts[m->importer];
     struct nats_wanting by = {.kind = NATS_ACCEPTORS};
-    set(m->server, m->stream, subject, wanted, queue, by,
-        nats_weight_wanting(m->server, m->stream->importer, wanted, queue, by, NULL));
+    set(m->server, stream, subject, wanted, queue, by,
+        nats_weight_wanting(m->server, m->importer, wanted, queue, by, NULL));
     if (importer->remote == NULL || m->server->leaf_interest == 0) return;
     struct subject_entries *others = subjects_entries(importer->remote, wanted, queue);
     uint32_t seen = NATS_ACCEPTORS;
@@ -198,21 +245,33 @@ static void make_one(const struct making *m, struct text wanted, struct text que
         by = wanting_of(r);
         if (!is_wanting(r) || (by.kind & seen) != 0) continue;
         if (by.kind != NATS_HUB_SERVERS) seen |= by.kind; /* all of them are weighed at once, however many */
-        set(m->server, m->stream, subject, wanted, queue, by,
-            nats_weight_wanting(m->server, m->stream->importer, wanted, queue, by, NULL));
+        set(m->server, stream, subject, wanted, queue, by,
+            nats_weight_wanting(m->server, m->importer, wanted, queue, by, NULL));
     }
 }
 
-static void make_of(void *context, struct subject_pattern *p) {
-    if (p->alone.count > 0) make_one(context, text_of(p), (struct text){0});
-    for (const struct subject_group *g = p->groups; g != NULL; g = g->next) make_one(context, text_of(p), queue_of(g));
+static void make_each(void *context, struct subject_pattern *streams) {
+    const struct making *m = context;
+    for (uint32_t i = 0; i < streams->alone.count; i++)
+        if (stream_in(streams, i)->exporter == m->exporter) make_one(m, stream_in(streams, i));
 }
 
-void nats_shadows_make(struct nats_server *server, const struct nats_stream *stream) {
-    struct making m = {server, stream};
-    const struct nats_account *importer = &server->accounts[stream->importer];
-    subjects_each(importer->subjects, make_of, &m);
-    if (importer->remote != NULL) subjects_each(importer->remote, make_of, &m);
+static void make_for(struct making *m, struct text wanted, struct text queue) {
+    m->wanted = wanted;
+    m->queue = queue;
+    each_wanted(m->server, &m->server->accounts[m->importer], wanted, make_each, m);
+}
+
+static void make_of(void *context, struct subject_pattern *p) {
+    if (p->alone.count > 0) make_for(context, text_of(p), (struct text){0});
+    for (const struct subject_group *g = p->groups; g != NULL; g = g->next) make_for(context, text_of(p), queue_of(g));
+}
+
+void nats_shadows_make(struct nats_server *server, uint32_t exporter, uint32_t importer) {
+    struct making m = {.server = server, .exporter = exporter, .importer = importer};
+    const struct nats_account *account = &server->accounts[importer];
+    subjects_each(account->subjects, make_of, &m);
+    if (account->remote != NULL) subjects_each(account->remote, make_of, &m);
 }
 
 struct comparing {

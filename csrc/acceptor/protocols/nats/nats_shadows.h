@@ -26,8 +26,10 @@ void nats_shadows_look(struct acceptor *a, struct nats_server *server, uint32_t 
                        struct text queue, struct nats_wanting by, uint64_t weight);
 /* The same when one of the others wants it so often. */
 void nats_shadows_hear(struct acceptor *a, struct nats_server *server, const struct nats_remote *r, uint32_t weight);
-/* Makes the shadows of a stream. Nobody is told. */
-void nats_shadows_make(struct nats_server *server, const struct nats_stream *stream);
+/* Makes the shadows in an account of what another wants of its streams. Nobody is told. */
+void nats_shadows_make(struct nats_server *server, uint32_t exporter, uint32_t importer);
+/* An account's streams are imported no more. NULL: there are none. */
+void nats_shadows_unlink(struct nats_server *server, struct nats_shadows *shadows);
 /* Tells servers what differs between an account's shadows of before and now. */
 void nats_shadows_tell(struct acceptor *a, struct nats_server *server, uint32_t account,
                        const struct nats_shadows *before);

@@ -16,8 +16,8 @@ struct subjects;
 
 /* A stream that an account imports from another. */
 struct nats_stream {
-    struct nats_stream *next;                                /* of the exporter */
-    struct nats_stream *next_importing, *previous_importing; /* of the importer */
+    struct subject_entry entry; /* first; of the importer's, unless nobody can want it */
+    struct nats_stream *next;   /* of the exporter */
     const struct nats_share *share;
     const struct nats_transform *to; /* the share's */
     struct text pattern;             /* in the exporter; the share's */

@@ -13,6 +13,8 @@
 #include "acceptor/protocols/nats/nats_transform.h"
 #include "base/decimal.h"
 
+enum { FREED_AT_ONCE = 1024 };
+
 struct nats_destination {
     struct nats_destination *next;
     struct nats_transform *to;
@@ -32,21 +34,43 @@ static void free_share(struct acceptor *a, struct nats_server *server, struct na
     free(s);
 }
 
-/* `a` NULL: the acceptor ends. */
-static void free_shares(struct acceptor *a, struct nats_server *server, struct nats_shares *shares) {
-    if (shares == NULL) return;
-    for (struct nats_share *s = shares->first, *next; s != NULL; s = next) {
-        next = s->next;
+/* Frees the first of them, or what is left without any. Returns what is to be freed next. `a` NULL: the acceptor ends. */
+static struct nats_shares *free_some(struct acceptor *a, struct nats_server *server, struct nats_shares *shares) {
+    struct nats_share *s = shares->first;
+    if (s != NULL) {
+        shares->first = s->next;
         if (s->entry.pattern != NULL) subjects_remove(s->kind == 'm' ? shares->mappings : shares->imports, &s->entry);
         free_share(a, server, s);
+        return shares;
     }
+    struct nats_shares *next = shares->next;
     subjects_free(shares->mappings);
     subjects_free(shares->imports);
     free(shares);
+    return next;
+}
+
+static void let_go(struct acceptor *a, struct nats_server *server, struct nats_shares *shares) {
+    if (shares == NULL) return;
+    shares->next = server->old_shares;
+    server->old_shares = shares;
+    codec_left(a, server->protocol);
+}
+
+void nats_shares_go_on(struct acceptor *a, struct nats_server *server) {
+    for (size_t left = FREED_AT_ONCE; left > 0 && server->old_shares != NULL; left--)
+        server->old_shares = free_some(a, server, server->old_shares);
+    if (server->old_shares != NULL) codec_left(a, server->protocol);
+}
+
+static void free_all(struct nats_server *server, struct nats_shares *shares) {
+    while (shares != NULL) shares = free_some(NULL, server, shares);
 }
 
 void nats_shares_close(struct nats_server *server) {
-    for (uint32_t i = 1; i < server->account_count; i++) free_shares(NULL, server, server->accounts[i].shares);
+    for (uint32_t i = 1; i < server->account_count; i++) free_all(server, server->accounts[i].shares);
+    free_all(server, server->making);
+    free_all(server, server->old_shares);
 }
 
 static struct text next_word(const uint8_t **at, const uint8_t *end) {
@@ -130,10 +154,18 @@ static bool read_line(struct nats_server *server, struct nats_shares *shares, co
     return place(shares, server->key, s, pattern) && (s->kind == 'm' || add_destination(s, 100, at, end));
 }
 
-bool nats_shares_make(struct acceptor *a, struct nats_server *server, uint32_t account, const uint8_t *text,
-                      size_t bytes) {
+static void forget_making(struct acceptor *a, struct nats_server *server) {
+    let_go(a, server, server->making);
+    server->making = NULL;
+}
+
+bool nats_shares_add(struct acceptor *a, struct nats_server *server, uint32_t account, const uint8_t *text,
+                     size_t bytes) {
     if (account == 0 || account >= server->account_count || server->accounts[account].subjects == NULL) return false;
-    struct nats_shares *shares = bytes > 0 ? calloc(1, sizeof *shares) : NULL;
+    if (server->making_for != account) forget_making(a, server);
+    server->making_for = account;
+    if (bytes > 0 && server->making == NULL) server->making = calloc(1, sizeof *server->making);
+    struct nats_shares *shares = server->making;
     if (bytes > 0 && shares == NULL) return false;
     for (size_t at = 0; at < bytes;) {
         const uint8_t *newline = memchr(text + at, '\n', bytes - at);
@@ -142,14 +174,21 @@ bool nats_shares_make(struct acceptor *a, struct nats_server *server, uint32_t a
         if (good && shares->last->kind == 'v') good = nats_answers_open(a, server, shares->last->account);
         if (good && shares->last->latency != NULL) good = nats_latency_open(server);
         if (!good) {
-            free_shares(a, server, shares);
+            forget_making(a, server);
             return false;
         }
         at = end + 1;
     }
-    free_shares(a, server, server->accounts[account].shares);
-    server->accounts[account].shares = shares;
-    if (shares == NULL) nats_account_look(a, server, account);
+    return true;
+}
+
+bool nats_shares_make(struct acceptor *a, struct nats_server *server, uint32_t account, const uint8_t *text,
+                      size_t bytes) {
+    if (!nats_shares_add(a, server, account, text, bytes)) return false;
+    let_go(a, server, server->accounts[account].shares);
+    server->accounts[account].shares = server->making;
+    server->making = NULL;
+    if (server->accounts[account].shares == NULL) nats_account_look(a, server, account);
     return true;
 }
 

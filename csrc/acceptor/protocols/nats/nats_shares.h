@@ -25,6 +25,12 @@ struct nats_share;
 /* Sets an account's shares from text as above; false when it is invalid or memory is short. */
 bool nats_shares_make(struct acceptor *a, struct nats_server *server, uint32_t account, const uint8_t *text,
                       size_t bytes);
+/* The same for lines that those given to nats_shares_make() are to follow: so a long text may take several turns. After
+ * false all are forgotten. */
+bool nats_shares_add(struct acceptor *a, struct nats_server *server, uint32_t account, const uint8_t *text,
+                     size_t bytes);
+/* Frees some of what accounts had before. */
+void nats_shares_go_on(struct acceptor *a, struct nats_server *server);
 /* Frees those of all accounts. */
 void nats_shares_close(struct nats_server *server);
 

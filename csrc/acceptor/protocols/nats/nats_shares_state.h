@@ -44,6 +44,7 @@ struct nats_share {
 };
 
 struct nats_shares {
+    struct nats_shares *next;            /* of those that no account has any more */
     struct subjects *mappings, *imports; /* the list of shares, or NULL */
     struct nats_share *first, *last;
     uint32_t count;

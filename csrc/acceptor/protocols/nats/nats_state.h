@@ -65,6 +65,7 @@ struct nats_log;
 struct nats_permissions;
 struct nats_replies;
 struct nats_scratch;
+struct nats_shares;
 struct nats_subscription;
 struct nats_trace;
 struct subject_walk;
@@ -184,7 +185,10 @@ struct nats_server {
     uint64_t stamps[NATS_OTHERS], stamp; /* marks those that have had the current message */
     uint64_t told;                       /* the number of the last interest or message sent to others */
     struct nats_permission_sets permissions;
-    struct nats_answers *answers; /* answers waited for; NULL while no account makes requests to another */
+    struct nats_shares *making; /* what an account is being given in pieces; NULL: nothing */
+    uint32_t making_for;
+    struct nats_shares *old_shares; /* what accounts had before, freed in pieces */
+    struct nats_answers *answers;   /* answers waited for; NULL while no account makes requests to another */
     struct nats_scratch *scratch;
     struct nats_awards *awards; /* groups of importing accounts; NULL while accounts share nothing */
     struct nats_journey

@@ -214,7 +214,10 @@ bool nats_let_go_some(struct acceptor *a, struct connection *c, size_t *left) {
             continue;
         }
         *chain = s->next_sid;
+        const uint64_t handed = a->handed;
         withdraw(a, s);
+        const size_t looked = a->handed - handed; /* at streams that the account imports */
+        *left -= looked < *left ? looked : *left;
         free(s);
         n->sid_count--;
     }

@@ -211,6 +211,19 @@ size_t nats_transform_apply(const struct nats_transform *t, struct text subject,
     return s.full ? 0 : s.bytes;
 }
 
+size_t nats_transform_pattern(const struct nats_transform *t, uint8_t *out, size_t limit) {
+    struct sink s = {out, 0, limit, false};
+    for (uint32_t i = 0; i < t->count; i++) {
+        const struct piece *p = &t->pieces[i];
+        if (i > 0) put_dot(&s);
+        if (p->kind == '=')
+            put(&s, t->text + p->text_at, p->text_bytes);
+        else
+            put(&s, p->kind == 'w' ? "*" : ">", 1);
+    }
+    return s.full ? 0 : s.bytes;
+}
+
 /* --- the other way round ------------------------------------------------------------------------------------------ */
 
 /* What stands for a wildcard of the pattern, by its token. */

@@ -31,5 +31,7 @@ size_t nats_transform_apply(const struct nats_transform *t, struct text subject,
  * longer than `limit`. */
 size_t nats_transform_back(const struct nats_transform *t, struct text pattern, struct text wanted, uint8_t *out,
                            size_t limit);
+/* For such a transform: writes the pattern of all that it makes, and returns its length; 0 when it is longer. */
+size_t nats_transform_pattern(const struct nats_transform *t, uint8_t *out, size_t limit);
 
 #endif
