@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, Final
 
-from mq_shards.acceptor.engine import Engine
-from mq_shards.gateway.broker import Broker
 from mq_shards.gateway.console.actions import Actions
 from mq_shards.gateway.console.detail import Detail
 from mq_shards.gateway.console.figures import Figures
@@ -15,8 +13,7 @@ from mq_shards.gateway.console.http import ConsoleHttp
 from mq_shards.gateway.console.overview import Identity, Overview
 from mq_shards.gateway.console.peek import Peek
 from mq_shards.gateway.console.waits import Waits
-from mq_shards.gateway.http_bodies import Bodies
-from mq_shards.gateway.workers import Workers
+from mq_shards.gateway.part import Shared
 
 if TYPE_CHECKING:
     from mq_shards.shards.reader.view import DataView
@@ -26,18 +23,10 @@ class Console:
     """To be made where the event loop runs."""
 
     def __init__(
-        self,
-        engine: Engine,
-        workers: Workers,
-        broker: Broker,
-        bodies: Bodies,
-        identity: Identity,
-        *,
-        view: Callable[[], DataView] | None,
-        reading: Executor,
-        prepare_topic: Callable[[str], Awaitable[None]],
-        max_message_bytes: int,
+        self, shared: Shared, identity: Identity, view: Callable[[], DataView] | None, reading: Executor
     ) -> None:
+        engine, workers, broker = shared.engine, shared.workers, shared.broker
+        max_message_bytes = shared.terms.max_message_bytes
         waits = Waits(broker)
         self.figures: Final = Figures(engine, broker, waits)
         self.http: Final = ConsoleHttp(
@@ -46,8 +35,8 @@ class Console:
             Overview(engine, broker, self.figures, identity),
             Detail(engine, workers, broker, self.figures, waits),
             Peek(engine, workers, view, reading),
-            Actions(engine, workers, broker, prepare_topic, max_message_bytes),
-            bodies,
+            Actions(engine, workers, broker, shared.prepare_topic, max_message_bytes),
+            shared.bodies,
             2 * max_message_bytes + 65536,  # base64 and escapes make a body longer in JSON
         )
 

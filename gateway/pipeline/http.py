@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, unquote
 
-from mq_shards.gateway.broker import Broker
 from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
-from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_handling import Handler
 from mq_shards.gateway.http_server import HttpServer, Request
-from mq_shards.gateway.part import PrepareTopic
+from mq_shards.gateway.part import Shared
 from mq_shards.gateway.pipeline.giving_way import GiveWay
 from mq_shards.gateway.pipeline.http_erase import HttpErase
 from mq_shards.gateway.pipeline.http_publish import HttpPublish
@@ -72,33 +70,22 @@ class _View:
 
 
 class PipelineHttp:
-    def __init__(
-        self,
-        broker: Broker,
-        bodies: Bodies,
-        broker_id: str,
-        data_dir: Path | None,
-        staging_dir: Path,
-        shards: int,
-        max_message_bytes: int,
-        max_staged_bytes: int,
-        prepare_topic: PrepareTopic,
-        written: Callable[[], int],
-    ) -> None:
-        """`broker_id`: the id of the data directory, or, with --memory, an id of this start. `written` returns how many
-        records the workers have written so far. To be made where the event loop runs. Batches that writers had under
-        way are continued at once."""
+    def __init__(self, shared: Shared, staging_dir: Path) -> None:
+        """To be made where the event loop runs. Batches that writers had under way are continued at once."""
+        broker, bodies, prepare_topic = shared.broker, shared.bodies, shared.prepare_topic
+        data_dir, max_message_bytes = shared.data_dir, shared.terms.max_message_bytes
         reading = ThreadPoolExecutor(READER_THREADS, "reader")
         writing = ThreadPoolExecutor(STAGING_THREADS, "staging")
         checking = ThreadPoolExecutor(CHECK_THREADS, "check")
         self._threads = reading, writing, checking
         self.reading: Final = reading
-        self.view: Final = None if data_dir is None else _View(data_dir, shards)
+        self.view: Final = None if data_dir is None else _View(data_dir, shared.start["shards"])
         self._readers: HttpReaders | None = None
+        max_staged_bytes = shared.start["settings"]["http"]["staged-bytes"]
         staging = Staging(staging_dir, max_staged_bytes, max_message_bytes, writing)
         self._writers = Writers(staging_dir, staging, broker, prepare_topic, writing)
-        self._way = GiveWay(written)
-        self._broker_id = broker_id
+        self._way = GiveWay(shared.engine.records_written)
+        self._broker_id = shared.broker_id
         self._said: set[str] = set()  # why the data directory was not read, lately
         # By path. A path that ends in / is a collection's: the name of a member follows it.
         self._routes: dict[str, Mapping[str, Handler]] = {
@@ -107,7 +94,7 @@ class PipelineHttp:
             **HttpWriters(staging, self._writers, bodies).routes,
         }
         if data_dir is not None and self.view is not None:
-            self._routes |= HttpRecords(broker_id, self.view, bodies, reading, self._way).routes
+            self._routes |= HttpRecords(shared.broker_id, self.view, bodies, reading, self._way).routes
             self._routes |= HttpErase(broker, self.view, reading).routes
             self._readers = HttpReaders(data_dir, self.view, bodies, reading)
             self._routes |= self._readers.routes

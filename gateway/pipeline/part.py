@@ -27,18 +27,7 @@ class PipelinePart(Part):
         settings = shared.start["settings"]["http"]
         self._is_in_memory = shared.data_dir is None
         self._staging_dir = shared.data_dir or _staging_dir(shared.start, shared.supervisor)
-        self._http = PipelineHttp(
-            shared.broker,
-            shared.bodies,
-            shared.broker_id,
-            shared.data_dir,
-            self._staging_dir,
-            shared.start["shards"],
-            shared.terms.max_message_bytes,
-            settings["staged-bytes"],
-            shared.prepare_topic,
-            shared.engine.records_written,
-        )
+        self._http = PipelineHttp(shared, self._staging_dir)
         self._console = _make_console(shared, self._http)
         metrics = {"GET": shared.metrics.answer, "HEAD": shared.metrics.answer}
         self._http.serve_too({"/metrics": metrics, **self._console.http.routes})
@@ -75,11 +64,7 @@ def _make_console(shared: Shared, http: PipelineHttp) -> Console:
         addresses=[address_text(address) for address in start["addresses"]],
         supervisor=shared.supervisor,
     )
-    return Console(
-        shared.engine, shared.workers, shared.broker, shared.bodies, identity,
-        view=http.view, reading=http.reading, prepare_topic=shared.prepare_topic,
-        max_message_bytes=shared.terms.max_message_bytes,
-    )  # fmt: skip
+    return Console(shared, identity, http.view, http.reading)
 
 
 def _staging_dir(start: Message, supervisor: int) -> Path:

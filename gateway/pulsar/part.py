@@ -15,13 +15,10 @@ class PulsarPart(Part):
 
     def __init__(self, shared: Shared) -> None:
         self._broker_began = not shared.start["again"]
-        settings = shared.start["settings"]
-        self._service = service = PulsarService(
-            shared.engine, shared.workers, shared.calls, shared.data_dir, shared.start["addresses"], shared.bodies,
-            lambda: shared.broker.health, shared.metrics, settings["pulsar"], shared.access,
-        )  # fmt: skip
+        self._service = service = PulsarService(shared)
         self.servers = {"pulsar-http": service.server}
-        service.server.refusal = Browsers(settings["http"]["hosts"], reading_from_anywhere=False).refusal
+        hosts = shared.start["settings"]["http"]["hosts"]
+        service.server.refusal = Browsers(hosts, reading_from_anywhere=False).refusal
         # It refuses in its own way, and may know clients that are not users.
         shared.access.gate(service.server, "pulsar-http", others=lambda: service.knows_others)
 

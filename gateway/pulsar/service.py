@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mq_shards.acceptor.engine import Engine
 from mq_shards.acceptor.protocols.pulsar.credentials import Credentials
-from mq_shards.gateway.access import HttpAccess
-from mq_shards.gateway.calls import AcceptorCalls
-from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_server import HttpServer
-from mq_shards.gateway.metrics import Metrics
+from mq_shards.gateway.part import Shared
 from mq_shards.gateway.pulsar import http_non_persistent, http_none
 from mq_shards.gateway.pulsar.clients import Clients
 from mq_shards.gateway.pulsar.compaction import Compaction
@@ -39,7 +34,6 @@ from mq_shards.gateway.pulsar.store import Store
 from mq_shards.gateway.pulsar.transactions import Coordinator
 from mq_shards.gateway.pulsar.upkeep import Upkeep
 from mq_shards.gateway.pulsar.watches import Watches
-from mq_shards.gateway.workers import Workers
 from mq_shards.ringbuf.time_units import SECOND_NS
 
 Addresses = Sequence[Mapping[str, Any]]
@@ -48,23 +42,14 @@ Addresses = Sequence[Mapping[str, Any]]
 class PulsarService:
     """To be made where the event loop runs."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        workers: Workers,
-        calls: AcceptorCalls,
-        data_dir: Path | None,
-        addresses: Addresses,
-        bodies: Bodies,
-        health: Callable[[], str],
-        metrics: Metrics,
-        settings: Mapping[str, Any],
-        access: HttpAccess,
-    ) -> None:
-        self._store = Store(data_dir)
+    def __init__(self, shared: Shared) -> None:
+        settings = shared.start["settings"]["pulsar"]
+        calls, metrics, access = shared.calls, shared.metrics, shared.access
+        self._store = Store(shared.data_dir)
         self._watches = Watches(calls)
-        urls = urls_of(addresses, settings)
-        control = Control(self._store, Core(engine, workers), Clients(calls), address=urls.broker_id)
+        urls = urls_of(shared.start["addresses"], settings)
+        core = Core(shared.engine, shared.workers)
+        control = Control(self._store, core, Clients(calls), address=urls.broker_id)
         roles = Roles(settings, lambda: self._store.catalog, lambda: access.users if access.on else None)
         self._schema_checks = control.schema_checks
         self._coordinator = Coordinator(control)
@@ -74,7 +59,7 @@ class PulsarService:
         self._upkeep = Upkeep(control, self._compaction, settings["policies-interval"] / SECOND_NS, time.monotonic)
         stats = Stats(control, self._compaction, urls.broker_id)
         routes = {
-            **HttpTenants(control, urls, health, lambda: metrics.scrape(figures.families)).routes,
+            **HttpTenants(control, urls, lambda: shared.broker.health, lambda: metrics.scrape(figures.families)).routes,
             **HttpNamespaces(control).routes,
             **HttpSchemas(control).routes,
             **HttpTransactions(control, self._coordinator, urls.broker).routes,
@@ -87,7 +72,7 @@ class PulsarService:
             **http_none.ROUTES,
         }
         self._access = Access(Credentials.of(settings), roles, urls.broker_id)
-        self._http = PulsarHttp(self._store, bodies, http_non_persistent.refusing(routes), self._access, access)
+        self._http = PulsarHttp(self._store, shared.bodies, http_non_persistent.refusing(routes), self._access, access)
 
     def reload(self, settings: Mapping[str, Any]) -> None:
         """Reads files with keys and passwords anew; none of the options has changed. Raises ValueError, with nothing
