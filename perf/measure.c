@@ -128,9 +128,34 @@ void write_stamp(char *body, uint64_t time_ns) {
     memcpy(body, stamp, sizeof stamp);
 }
 
-uint64_t read_stamp(const char *body) {
+void write_body(char *body, size_t bytes) {
+    memset(body, 'x', bytes);
+    if (bytes >= STAMP_BYTES) write_stamp(body, 0);
+}
+
+void read_body(const char *body, size_t bytes, uint64_t now_ns, struct histogram *h) {
     uint64_t stamp[2];
+    if (bytes < STAMP_BYTES) return;
     memcpy(stamp, body, sizeof stamp);
-    if ((stamp[0] ^ stamp[1]) != STAMP_CHECK) die("a body that was not put");
-    return stamp[0];
+    if ((stamp[0] ^ stamp[1]) != STAMP_CHECK || (bytes > STAMP_BYTES && body[bytes - 1] != 'x'))
+        die("a body that was not put");
+    if (h != NULL && stamp[0] != 0 && now_ns > stamp[0]) histogram_add(h, now_ns - stamp[0]);
+}
+
+/* ---- round trips ---- */
+
+void count_sent(struct round_trips *r, uint64_t commands, uint64_t now_ns) {
+    if (r->sample_ns == 0 && commands > 0) {
+        r->sample_at = r->sent;
+        r->sample_ns = now_ns;
+    }
+    r->sent += commands;
+}
+
+void count_answered(struct round_trips *r, uint64_t commands, uint64_t now_ns, struct histogram *h) {
+    if (commands > unanswered(r)) die("more answers than commands");
+    r->answered += commands;
+    if (r->sample_ns == 0 || r->answered <= r->sample_at) return;
+    histogram_add(h, now_ns - r->sample_ns);
+    r->sample_ns = 0;
 }

@@ -58,10 +58,29 @@ void histogram_add(struct histogram *h, uint64_t ns);
 /* Prints one member of a JSON object, after the first: quantiles in microseconds, or null. */
 void report_histogram(const char *name, const struct histogram *h);
 
+/* Writes a body: x's, and at its beginning a stamp, if there is room for one. */
+void write_body(char *body, size_t bytes);
+
 /* Writes a stamp at the beginning of a body: a time, or 0 for a body that is not measured. */
 void write_stamp(char *body, uint64_t time_ns);
 
-/* Returns the time in a stamp. Ends the program if this is no stamp. */
-uint64_t read_stamp(const char *body);
+/* Adds how long a body was on its way until `now_ns`, if its stamp says when it was sent. Ends the program if it was
+ * not made by write_body(). `h` may be NULL. */
+void read_body(const char *body, size_t bytes, uint64_t now_ns, struct histogram *h);
+
+/* The round trips of the commands of one sender: of those that are on their way one is measured. */
+struct round_trips {
+    uint64_t sent, answered; /* numbers of commands */
+    uint64_t sample_at;      /* the command that is measured, if sample_ns is not 0: when it was sent */
+    uint64_t sample_ns;
+};
+
+void count_sent(struct round_trips *r, uint64_t commands, uint64_t now_ns);
+/* Ends the program if there are more answers than commands. */
+void count_answered(struct round_trips *r, uint64_t commands, uint64_t now_ns, struct histogram *h);
+
+static inline uint64_t unanswered(const struct round_trips *r) {
+    return r->sent - r->answered;
+}
 
 #endif

@@ -9,8 +9,8 @@
  * With `sleep` they sleep by the ring's protocol instead, a random moment after they found nothing to do: that is a
  * stress test of the protocol rather than a measurement. The ring should be smaller than a turn: then the producer
  * publishes only when it is full, and the consumer releases only when it is empty. No later move can then make up for a
- * wake-up that was lost, and both sleep for ever. A sleep that does not end within 5 s ends the run with status 3. After
- * SECONDS no more records are sent: on a busy machine each sleep takes long.
+ * wake-up that was lost, and both sleep for ever. A sleep that does not end within 5 s ends the run with status 3.
+ * After SECONDS no more records are sent: on a busy machine each sleep takes long.
  *
  * Prints "seconds records bytes sleeps" of the run, from the first record to the last release; the sleeps are those
  * of both sides. Status 4 if what arrived is not what was sent. */

@@ -7,7 +7,7 @@ machine's speed drifts over minutes by more than the differences to be seen.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, TypeAlias
@@ -90,6 +90,16 @@ def message_latency(plan: Plan, latency: Latency | None) -> dict[str, float]:
     return {"message_p50": latency.p50, "message_p99": latency.p99, "message_max": latency.max}
 
 
+def without_limit(plan: Plan) -> Plan:
+    """For what the bare server cannot do."""
+    return replace(plan, limit=None)
+
+
+def once_each(plan: Plan) -> Plan:
+    """For what takes long and hardly differs from round to round, as memory does."""
+    return replace(plan, limit=None, rounds=1)
+
+
 def in_turn(
     plan: Plan,
     scenario: str,
@@ -97,15 +107,14 @@ def in_turn(
     once: Callable[[Product], Measurement],
     units: Units,
     targets: Mapping[str, float],
-    rounds: int | None = None,
-    limit: Product | None = None,
     limit_targets: Mapping[str, float] = MappingProxyType({}),
 ) -> Figures:
-    """Measures the products in turn, with the bare server if there is one, and adds the ratios of the first to each."""
+    """Measures the products in turn, and adds the ratios of the first to each. Targets are of these ratios;
+    `limit_targets` of those to the bare server."""
     plan.say(f"{scenario}, {variant}")
-    products = [*plan.products, *([limit] if limit else [])]
+    products = [*plan.products, *([plan.limit] if plan.limit else [])]
     measured: dict[str, list[Measurement]] = {product.name: [] for product in products}
-    for _ in range(plan.rounds if rounds is None else rounds):
+    for _ in range(plan.rounds):
         for product in products:
             measured[product.name].append(once(product))
     figures: Figures = {}
@@ -121,6 +130,6 @@ def in_turn(
             theirs = found.get(product.name)
             # A figure that is a difference may be negative, and has no ratio then.
             if ours and theirs and all(value > 0 for value in (*ours.rounds, *theirs.rounds)):
-                who, wanted = (LIMIT_RATIO, limit_targets) if product is limit else (RATIO, targets)
+                who, wanted = (LIMIT_RATIO, limit_targets) if product is plan.limit else (RATIO, targets)
                 figures[Name(scenario, variant, who, metric)] = ratio(ours, theirs, wanted.get(metric))
     return figures

@@ -85,11 +85,7 @@ struct connection {
     struct stream stream; /* must be first: the epoll set has its address */
     bool is_producer;
     struct group *group;
-    unsigned in_flight; /* puts that are not answered yet */
-    uint64_t sent;      /* puts sent */
-    uint64_t answered;
-    uint64_t sample_at; /* the put whose round trip is being measured, if sample_ns is not 0 */
-    uint64_t sample_ns;
+    struct round_trips puts;
 };
 _Static_assert(offsetof(struct connection, stream) == 0, "a connection has the address of its stream");
 
@@ -133,10 +129,8 @@ static void prepare_block(struct load *load) {
     for (size_t i = 0; i < commands; i++) {
         char *command = load->block + i * load->put_bytes;
         memcpy(command, head, load->put_body_at);
-        char *body = command + load->put_body_at;
-        memset(body, 'x', o->body_bytes);
-        if (o->body_bytes >= STAMP_BYTES) write_stamp(body, 0);
-        memcpy(body + o->body_bytes, "\r\n", 2);
+        write_body(command + load->put_body_at, o->body_bytes);
+        memcpy(command + load->put_body_at + o->body_bytes, "\r\n", 2);
     }
 }
 
@@ -149,18 +143,13 @@ static void stamp_block(struct load *load, size_t begin, size_t end) {
 static void send_puts(struct load *load, struct connection *c) {
     struct group *group = c->group;
     if (group->paused) return;
-    uint64_t n = load->options.depth - c->in_flight;
+    uint64_t n = load->options.depth - unanswered(&c->puts);
     if (n > group->puts_left) n = group->puts_left;
     if (n == 0) return;
-    size_t begin = (size_t)(c->sent % load->sample);
+    size_t begin = (size_t)(c->puts.sent % load->sample);
     stamp_block(load, begin, begin + (size_t)n);
     stream_send(&c->stream, load->block + begin * load->put_bytes, (size_t)n * load->put_bytes);
-    if (c->sample_ns == 0) {
-        c->sample_at = c->sent;
-        c->sample_ns = load->loop.now_ns;
-    }
-    c->sent += n;
-    c->in_flight += (unsigned)n;
+    count_sent(&c->puts, n, load->loop.now_ns);
     group->puts_left -= n;
 }
 
@@ -188,15 +177,9 @@ static size_t take_inserted(struct load *load, struct connection *c, const char 
         answers++;
     }
     if (end - at >= 9 && memcmp(at, "INSERTED ", 9) != 0) die_of_reply(c, at, (size_t)(end - at));
-    if (answers > c->in_flight) die("more INSERTED than puts");
-    c->in_flight -= answers;
-    c->answered += answers;
+    count_answered(&c->puts, answers, load->loop.now_ns, &load->put_ns);
     c->group->ready += answers;
     load->counts.puts += answers;
-    if (c->sample_ns != 0 && c->answered > c->sample_at) {
-        histogram_add(&load->put_ns, load->loop.now_ns - c->sample_ns);
-        c->sample_ns = 0;
-    }
     return (size_t)(at - in);
 }
 
@@ -235,10 +218,7 @@ static size_t add_reserve(struct connection *c, char *out) {
 static void check_body(struct load *load, const char *body) {
     size_t bytes = load->options.body_bytes;
     if (body[bytes] != '\r' || body[bytes + 1] != '\n') die("a body that does not end where it should");
-    if (bytes < STAMP_BYTES) return;
-    if (bytes > STAMP_BYTES && body[bytes - 1] != 'x') die("a body that was not put");
-    uint64_t sent_ns = read_stamp(body);
-    if (sent_ns != 0 && load->loop.now_ns > sent_ns) histogram_add(&load->job_ns, load->loop.now_ns - sent_ns);
+    read_body(body, bytes, load->loop.now_ns, &load->job_ns);
 }
 
 /* Takes one RESERVED, and writes the commands that follow it to *out. Returns its length, or 0 if it is not whole. */

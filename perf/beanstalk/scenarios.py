@@ -12,7 +12,17 @@ from perf.beanstalk import generator
 from perf.beanstalk.wire import with_ready
 from perf.brokers import DISK, MEMORY, SYNCED, Broker, Keeping, Product
 from perf.figures import Figure, Figures, Name
-from perf.scenarios import BODY_BYTES, Measurement, Plan, Scenario, Units, in_turn, window
+from perf.scenarios import (
+    BODY_BYTES,
+    Measurement,
+    Plan,
+    Scenario,
+    Units,
+    in_turn,
+    once_each,
+    window,
+    without_limit,
+)
 
 FILL: Final = ("--mode", "put-only", "--body", str(BODY_BYTES))
 FILL_LIMIT_S: Final = 120.0
@@ -44,8 +54,8 @@ class Traffic:
         figures: Figures = {}
         for keeping in self.keepings:
             once = lambda product, keeping=keeping: self._once(plan, product, keeping)  # noqa: E731
-            limit = plan.limit if self.bare and not keeping.sync_always else None
-            figures |= in_turn(plan, self.name, keeping.name, once, TRAFFIC_UNITS, self.targets, limit=limit)
+            comparable = plan if self.bare and not keeping.sync_always else without_limit(plan)
+            figures |= in_turn(comparable, self.name, keeping.name, once, TRAFFIC_UNITS, self.targets)
         return figures
 
     def _once(self, plan: Plan, product: Product, keeping: Keeping) -> Measurement:
@@ -117,7 +127,7 @@ def measure_recovery(plan: Plan) -> Figures:
         "start_full": ("s", "lower", True),
         "recovered_per_s": ("jobs/s", "higher", True),
     }
-    return in_turn(plan, "recovery", DISK.name, once, units, {}, rounds=1)
+    return in_turn(once_each(plan), "recovery", DISK.name, once, units, {})
 
 
 def _start(broker: Broker, ready_jobs: int) -> float:
@@ -144,7 +154,7 @@ def measure_memory(plan: Plan) -> Figures:
             return {"held_per_job": held, "mapped_file_per_job": (after.file - before.file) / plan.memory_jobs}
 
         units: Units = {"held_per_job": ("bytes", "lower", True), "mapped_file_per_job": ("bytes", "lower", False)}
-        figures |= in_turn(plan, "memory", keeping.name, once, units, {}, rounds=1)
+        figures |= in_turn(once_each(plan), "memory", keeping.name, once, units, {})
     return figures
 
 
@@ -160,7 +170,7 @@ def measure_connections(plan: Plan) -> Figures:
         return {"held_per_connection": held}
 
     units: Units = {"held_per_connection": ("bytes", "lower", True)}
-    return in_turn(plan, "connections", MEMORY.name, once, units, {}, rounds=1)
+    return in_turn(once_each(plan), "connections", MEMORY.name, once, units, {})
 
 
 SCENARIOS: Final[Mapping[str, Scenario]] = {

@@ -134,8 +134,7 @@ static size_t write_command(const struct load *load, char *at, unsigned index) {
     char numbered[16] = "";
     if (o->subjects > 1) snprintf(numbered, sizeof numbered, ".%07u", index % o->subjects);
     size_t bytes = (size_t)sprintf(at, "PUB %s%s %zu\r\n", o->subject, numbered, o->body_bytes);
-    memset(at + bytes, 'x', o->body_bytes);
-    if (o->body_bytes >= STAMP_BYTES) write_stamp(at + bytes, 0);
+    write_body(at + bytes, o->body_bytes);
     memcpy(at + bytes + o->body_bytes, "\r\n", 2);
     return bytes + o->body_bytes + 2;
 }
@@ -271,11 +270,7 @@ static void take_rare_line(struct load *load, struct connection *c, const char *
 static void check_message(struct load *load, const struct connection *c, const char *body) {
     size_t bytes = load->options.body_bytes;
     if (body[bytes] != '\r' || body[bytes + 1] != '\n') die("a payload that does not end where it should");
-    if (bytes < STAMP_BYTES) return;
-    if (bytes > STAMP_BYTES && body[bytes - 1] != 'x') die("a body that was not put");
-    uint64_t sent_ns = read_stamp(body);
-    if (c->role == ANSWERS) return;
-    if (sent_ns != 0 && load->loop.now_ns > sent_ns) histogram_add(&load->latency_ns, load->loop.now_ns - sent_ns);
+    read_body(body, bytes, load->loop.now_ns, c->role == ANSWERS ? NULL : &load->latency_ns);
 }
 
 static bool is_message(const struct shape *s, const char *line) {

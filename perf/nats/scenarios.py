@@ -31,7 +31,9 @@ from perf.scenarios import (
     in_turn,
     measured,
     message_latency,
+    once_each,
     window,
+    without_limit,
 )
 
 ROUTE_SUBJECTS: Final = 100_000
@@ -69,9 +71,7 @@ class Traffic:
             return measured(plan, product, result) | (_request_latency(result) if self.is_request else {})
 
         units = REQUEST_UNITS if self.is_request else MESSAGE_UNITS
-        return in_turn(
-            plan, self.name, self.variant, once, units, TARGETS, limit=plan.limit, limit_targets=LIMIT_TARGETS
-        )
+        return in_turn(plan, self.name, self.variant, once, units, TARGETS, LIMIT_TARGETS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +93,7 @@ class Latency:
                 result = generator.run(broker.port, paced, broker.pids())
             return measured(plan, product, result) | message_latency(plan, result.latency)
 
-        return in_turn(
-            plan, self.name, self.variant, once, LATENCY_UNITS, {"message_p99": 1.0}, limit=plan.limit
-        )  # fmt: skip
+        return in_turn(plan, self.name, self.variant, once, LATENCY_UNITS, {"message_p99": 1.0})
 
     def _highest(self, plan: Plan, arguments: tuple[str, ...]) -> float:
         plan.say(f"{self.name}, {self.variant}: the highest rate")
@@ -126,9 +124,8 @@ class Routed:
                 result = generator.run(first.port, (*self.arguments, *other, *window(plan)), pids)
             return measured(plan, product, result) | (_request_latency(result) if self.is_request else {})
 
-        return in_turn(
-            plan, self.name, self.variant, once, REQUEST_UNITS if self.is_request else MESSAGE_UNITS, TARGETS
-        )  # fmt: skip
+        units = REQUEST_UNITS if self.is_request else MESSAGE_UNITS
+        return in_turn(without_limit(plan), self.name, self.variant, once, units, TARGETS)
 
     @contextlib.contextmanager
     def _cluster(self, plan: Plan, product: Product) -> Iterator[tuple[Broker, Broker]]:
@@ -220,7 +217,7 @@ def measure_interest(plan: Plan) -> Figures:
         return {"told": told, "taken": taken}
 
     units: Units = {"told": ("s", "lower", True), "taken": ("s", "lower", True)}
-    return in_turn(plan, "nats-route-interest", f"{count} subjects", once, units, {})
+    return in_turn(without_limit(plan), "nats-route-interest", f"{count} subjects", once, units, {})
 
 
 def _exchange_interest(port: int, count: int) -> tuple[float, float]:
@@ -267,7 +264,7 @@ def _held(plan: Plan, name: str, metric: str, connections: int, subscriptions: i
         plan.say(f"  {product.name:<12}{held:8.1f} bytes")
         return {metric: held}
 
-    return in_turn(plan, name, MEMORY.name, once, {metric: ("bytes", "lower", True)}, {}, rounds=1)
+    return in_turn(once_each(plan), name, MEMORY.name, once, {metric: ("bytes", "lower", True)}, {})
 
 
 BODY: Final = ("--body", "128")

@@ -88,11 +88,7 @@ struct counts {
 struct connection {
     struct stream stream; /* must be first: the epoll set has its address */
     bool is_producer;
-    unsigned in_flight; /* commands that are not answered yet */
-    uint64_t sent;      /* commands sent */
-    uint64_t answered;
-    uint64_t sample_at; /* the command whose round trip is being measured, if sample_ns is not 0 */
-    uint64_t sample_ns;
+    struct round_trips commands;
 };
 _Static_assert(offsetof(struct connection, stream) == 0, "a connection has the address of its stream");
 
@@ -133,8 +129,7 @@ static char *write_command(const struct options *o, char *at) {
     }
     for (unsigned i = 0; i < o->batch; i++) {
         at = write_u32(at, o->body_bytes);
-        memset(at, 'x', o->body_bytes);
-        if (o->body_bytes >= STAMP_BYTES) write_stamp(at, 0);
+        write_body(at, o->body_bytes);
         at += o->body_bytes;
     }
     return at;
@@ -164,17 +159,12 @@ static void stamp_command(struct load *load, size_t index, uint64_t time_ns) {
 /* Sends `n` commands of the block, stamped already. */
 static void send_block(struct load *load, struct connection *c, size_t begin, uint64_t n) {
     stream_send(&c->stream, load->block + begin * load->command_bytes, (size_t)n * load->command_bytes);
-    if (c->sample_ns == 0) {
-        c->sample_at = c->sent;
-        c->sample_ns = load->loop.now_ns;
-    }
-    c->sent += n;
-    c->in_flight += (unsigned)n;
+    count_sent(&c->commands, n, load->loop.now_ns);
     load->commands_left -= n;
 }
 
 static uint64_t room(const struct load *load, const struct connection *c) {
-    uint64_t n = load->options.depth - c->in_flight;
+    uint64_t n = load->options.depth - unanswered(&c->commands);
     return n < load->commands_left ? n : load->commands_left;
 }
 
@@ -182,7 +172,7 @@ static uint64_t room(const struct load *load, const struct connection *c) {
 static void send_commands(struct load *load, struct connection *c) {
     uint64_t n = load->paused ? 0 : room(load, c);
     if (n == 0) return;
-    size_t begin = (size_t)(c->sent % load->sample), end = begin + (size_t)n;
+    size_t begin = (size_t)(c->commands.sent % load->sample), end = begin + (size_t)n;
     for (size_t i = (begin + load->sample - 1) / load->sample * load->sample; i < end; i += load->sample)
         stamp_command(load, i, load->loop.now_ns);
     send_block(load, c, begin, n);
@@ -226,15 +216,9 @@ static void pause_or_send(struct load *load, struct connection *c) {
 
 static void count_answers(struct load *load, struct connection *c, unsigned answers) {
     const struct options *o = &load->options;
-    if (answers > c->in_flight) die("more OK than commands");
-    c->in_flight -= answers;
-    c->answered += answers;
+    count_answered(&c->commands, answers, load->loop.now_ns, &load->publish_ns);
     load->counts.published += (uint64_t)answers * o->batch;
     load->ready += (int64_t)answers * o->batch * o->channels;
-    if (c->sample_ns != 0 && c->answered > c->sample_at) {
-        histogram_add(&load->publish_ns, load->loop.now_ns - c->sample_ns);
-        c->sample_ns = 0;
-    }
 }
 
 /* ---- what the server says ---- */
@@ -294,11 +278,7 @@ static size_t take_answers(struct load *load, struct connection *c, const char *
 static void check_message(struct load *load, const char *frame) {
     size_t bytes = load->options.body_bytes;
     if (frame[FRAME_HEAD_BYTES + 8] != 0 || frame[FRAME_HEAD_BYTES + 9] != 1) load->counts.redelivered++;
-    if (bytes < STAMP_BYTES) return;
-    const char *body = frame + FRAME_HEAD_BYTES + MESSAGE_HEAD_BYTES;
-    if (bytes > STAMP_BYTES && body[bytes - 1] != 'x') die("a body that was not put");
-    uint64_t sent_ns = read_stamp(body);
-    if (sent_ns != 0 && load->loop.now_ns > sent_ns) histogram_add(&load->message_ns, load->loop.now_ns - sent_ns);
+    read_body(frame + FRAME_HEAD_BYTES + MESSAGE_HEAD_BYTES, bytes, load->loop.now_ns, &load->message_ns);
 }
 
 static size_t take_messages(struct load *load, struct connection *c, const char *in, size_t bytes) {

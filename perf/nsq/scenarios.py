@@ -25,6 +25,7 @@ from perf.scenarios import (
     measured,
     message_latency,
     window,
+    without_limit,
 )
 
 BODY: Final = ("--body", str(BODY_BYTES))
@@ -49,7 +50,7 @@ class Traffic:
                 result = generator.run(broker.port, (*self.arguments, *window(plan), *BODY), broker.pids())
             return measured(plan, product, result)
 
-        return in_turn(plan, self.name, self.variant, once, MESSAGE_UNITS, self.targets, limit=plan.limit)
+        return in_turn(plan, self.name, self.variant, once, MESSAGE_UNITS, self.targets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class Backlog:
                 result = generator.run(broker.port, (*consume, *taken, *BODY), broker.pids())
             return measured(plan, product, result)
 
-        return in_turn(plan, self.name, self.variant, once, MESSAGE_UNITS, self.targets, limit=plan.limit)
+        return in_turn(plan, self.name, self.variant, once, MESSAGE_UNITS, self.targets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ class Latency:
                 result = generator.run(broker.port, paced, broker.pids())
             return measured(plan, product, result) | message_latency(plan, result.message)
 
-        return in_turn(plan, self.name, self.variant, once, LATENCY_UNITS, self.targets, limit=plan.limit)
+        return in_turn(plan, self.name, self.variant, once, LATENCY_UNITS, self.targets)
 
     def _highest(self, plan: Plan, arguments: tuple[str, ...]) -> float:
         plan.say(f"{self.name}, {self.variant}: the highest rate")
@@ -125,7 +126,7 @@ class Http:
                 result = http_generator.run(broker.port, (*self.arguments, *window(plan), *BODY), broker.pids())
             return measured(plan, product, result)
 
-        return in_turn(plan, self.name, self.variant, once, MESSAGE_UNITS, self.targets)
+        return in_turn(without_limit(plan), self.name, self.variant, once, MESSAGE_UNITS, self.targets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,7 @@ class Spread:
             return measured(plan, product, result)
 
         units = {name: MESSAGE_UNITS[name] for name in ("rate", "cpu_us_per_message", "own_cpu_us_per_message")}
-        both = replace(plan, products=[many, one])
+        both = replace(plan, products=[many, one], limit=None)
         return in_turn(both, self.name, self.variant, once, units, {"cpu_us_per_message": 1.2})
 
 

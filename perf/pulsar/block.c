@@ -22,8 +22,7 @@ static uint8_t *put_payload(uint8_t *to, size_t body_bytes, unsigned batch) {
             memcpy(to, head, head_bytes);
             to += head_bytes;
         }
-        memset(to, 'x', body_bytes);
-        if (body_bytes >= STAMP_BYTES) write_stamp((char *)to, 0);
+        write_body((char *)to, body_bytes);
         to += body_bytes;
     }
     return to;

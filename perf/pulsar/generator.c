@@ -79,16 +79,11 @@ struct counts {
     uint64_t pauses;
 };
 
-struct producer {
-    uint64_t sent, answered;       /* number of SENDs */
-    uint64_t sample_at, sample_ns; /* the SEND whose round trip is being measured, if sample_ns is not 0 */
-};
-
 struct connection {
-    struct stream stream;       /* must be first: the epoll set has its address */
-    struct producer *producers; /* one for each topic; NULL: the connection consumes */
-    unsigned *taken;            /* messages of each consumer since its last FLOW */
-    unsigned next;              /* the producer that sends next in an open loop */
+    struct stream stream;          /* must be first: the epoll set has its address */
+    struct round_trips *producers; /* one for each topic; NULL: the connection consumes */
+    unsigned *taken;               /* messages of each consumer since its last FLOW */
+    unsigned next;                 /* the producer that sends next in an open loop */
     unsigned index;
 };
 _Static_assert(offsetof(struct connection, stream) == 0, "a connection has the address of its stream");
@@ -124,26 +119,22 @@ static void say(struct connection *c, enum command type, const uint8_t *body, co
 
 /* ---- producers ---- */
 
-static uint64_t room(const struct load *load, const struct producer *p) {
-    uint64_t n = load->options.depth - (p->sent - p->answered);
+static uint64_t room(const struct load *load, const struct round_trips *p) {
+    uint64_t n = load->options.depth - unanswered(p);
     return n < load->sends_left ? n : load->sends_left;
 }
 
 /* Sends `n` SENDs of a producer, which has room for them. `paced`: each was due at a time of its own. */
 static void send_some(struct load *load, struct connection *c, unsigned producer, uint64_t n, bool paced) {
-    struct producer *p = &c->producers[producer];
+    struct round_trips *p = &c->producers[producer];
     struct block *b = &load->block;
-    if (p->sample_ns == 0 && n > 0) {
-        p->sample_at = p->sent;
-        p->sample_ns = load->loop.now_ns;
-    }
     for (unsigned part; n > 0; n -= part) {
         part = n < b->count ? (unsigned)n : b->count;
         for (unsigned i = 0; i < part; i++)
             block_write(b, i, producer, FIRST_SEQUENCE + p->sent + i,
                         paced ? loop_due_ns(&load->loop, i) : load->loop.now_ns);
         stream_send(&c->stream, (char *)b->frames, part * b->frame_bytes);
-        p->sent += part;
+        count_sent(p, part, load->loop.now_ns);
         load->sends_left -= part;
         if (paced) load->loop.paced += part;
     }
@@ -184,16 +175,12 @@ static void pause_or_resume(struct load *load) {
 static void take_receipt(struct load *load, struct connection *c, const struct frame *frame) {
     uint64_t producer = number_in(frame->body, 1, UINT64_MAX), sequence = number_in(frame->body, 2, 0);
     if (producer >= load->options.topics) die("a receipt for producer %" PRIu64, producer);
-    struct producer *p = &c->producers[producer];
-    if (sequence != FIRST_SEQUENCE + p->answered || p->answered == p->sent)
+    struct round_trips *p = &c->producers[producer];
+    if (sequence != FIRST_SEQUENCE + p->answered || unanswered(p) == 0)
         die("a receipt for %" PRIu64 " instead of %" PRIu64, sequence - FIRST_SEQUENCE, p->answered);
-    p->answered++;
+    count_answered(p, 1, load->loop.now_ns, &load->publish_ns);
     load->counts.published += load->options.batch;
     load->ready += load->options.batch;
-    if (p->sample_ns != 0 && p->answered > p->sample_at) {
-        histogram_add(&load->publish_ns, load->loop.now_ns - p->sample_ns);
-        p->sample_ns = 0;
-    }
 }
 
 /* ---- consumers ---- */
@@ -226,10 +213,7 @@ static void check_payload(struct load *load, const struct frame *frame) {
     if (bytes != b->frame_bytes - b->checksum_at + 2) die("an entry of %zu bytes", bytes);
     if (b->payload_bytes == 0) return;
     const uint8_t *body = frame->entry.end - b->payload_bytes + (b->body_at - b->payload_at);
-    if (load->options.body_bytes > STAMP_BYTES && frame->entry.end[-1] != 'x') die("a body that was not sent");
-    if (!b->is_timed) return;
-    uint64_t sent_ns = read_stamp((const char *)body);
-    if (sent_ns != 0 && load->loop.now_ns > sent_ns) histogram_add(&load->message_ns, load->loop.now_ns - sent_ns);
+    read_body((const char *)body, load->options.body_bytes, load->loop.now_ns, &load->message_ns);
 }
 
 static void take_message(struct load *load, struct connection *c, const struct frame *frame, struct acks *acks) {

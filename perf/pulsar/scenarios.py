@@ -25,6 +25,7 @@ from perf.scenarios import (
     in_turn,
     measured,
     message_latency,
+    once_each,
 )
 
 BATCH: Final = 100
@@ -57,7 +58,7 @@ class Publish:
             return measured(plan, product, result)
 
         with MemoryInUse(plan.seconds) as memory:
-            return in_turn(plan, self.name, self.variant, once, MESSAGE_UNITS, TARGETS, limit=plan.limit)
+            return in_turn(plan, self.name, self.variant, once, MESSAGE_UNITS, TARGETS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class Backlog:
                 result = generator.run(broker.port, (*consume, *number), broker.pids(), limit_s=FILL_LIMIT_S)
             return measured(plan, product, result)
 
-        return in_turn(plan, self.name, self.variant, once, MESSAGE_UNITS, TARGETS, limit=plan.limit)
+        return in_turn(plan, self.name, self.variant, once, MESSAGE_UNITS, TARGETS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ class Latency:
             return measured(plan, product, result) | message_latency(plan, result.message)
 
         targets = {"message_p99": 0.25}
-        return in_turn(plan, self.name, self.variant, once, LATENCY_UNITS, targets, limit=plan.limit)
+        return in_turn(plan, self.name, self.variant, once, LATENCY_UNITS, targets)
 
     def _highest(self, plan: Plan) -> float:
         plan.say(f"{self.name}, {self.variant}: the highest rate")
@@ -140,7 +141,7 @@ def measure_topics(plan: Plan) -> Figures:
         return {"held_per_topic": held}
 
     units: Units = {"held_per_topic": ("bytes", "lower", True)}
-    return in_turn(plan, "pulsar-topics", MEMORY.name, once, units, {}, rounds=1)
+    return in_turn(once_each(plan), "pulsar-topics", MEMORY.name, once, units, {})
 
 
 def _warmup(plan: Plan, product: Product) -> tuple[str, ...]:
