@@ -1,7 +1,6 @@
-"""The wire protocols, one line each. The module of that name has the class as PROTOCOL; its folder has the name up to
-an underscore, so nats_route and nats_leaf are in nats/.
+"""The Python halves of the wire protocols that csrc/acceptor/protocols/table.c lists.
 
-Their codecs are listed in csrc/acceptor/protocols/table.c.
+That of nats-route is the class PROTOCOL in nats/nats_route.py: the folder has the name of the protocol's family.
 """
 
 from __future__ import annotations
@@ -11,21 +10,8 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Final
 
+from mq_shards.acceptor.engine import protocol_names
 from mq_shards.acceptor.protocol import Protocol
-
-NAMES: Final = (
-    "beanstalk",
-    "nsq",
-    "nsq_http",
-    "nats",
-    "nats_route",
-    "nats_leaf",
-    "pulsar",
-)
-
-
-def _module(name: str) -> ModuleType:
-    return importlib.import_module(f"mq_shards.acceptor.protocols.{name.partition('_')[0]}.{name}")
 
 
 def family(name: str) -> str:
@@ -33,6 +19,8 @@ def family(name: str) -> str:
     return name.partition("-")[0]
 
 
-PROTOCOLS: Final[Mapping[str, type[Protocol]]] = {
-    protocol.name: protocol for protocol in (_module(name).PROTOCOL for name in NAMES)
-}
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"mq_shards.acceptor.protocols.{family(name)}.{name.replace('-', '_')}")
+
+
+PROTOCOLS: Final[Mapping[str, type[Protocol]]] = {name: _module(name).PROTOCOL for name in protocol_names().values()}

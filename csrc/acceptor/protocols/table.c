@@ -1,5 +1,5 @@
 /* The wire protocols, one line each. The number of a protocol is its place in the list, from 1 on.
- * acceptor/protocols/table.py lists their Python halves. */
+ * acceptor/protocols/table.py has their Python halves. */
 #include "acceptor/protocols/table.h"
 
 #include <string.h>
