@@ -77,14 +77,14 @@ static bool write_channel(struct worker *w, struct handover *h) {
 }
 
 /* A job is done before the channel is logged: the channel does not get it, as at recovery. */
-void handover_job_done(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id) {
+bool handover_job_done(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id) {
     struct topic *t = topic_at(&w->topics, topic);
     uint32_t subscription = t->handover->subscription;
     struct subscription *s = worker_subscription(w, subscription);
-    if (t->handover->written || !stream_position(&t->stream, seq) || stream_kept(&t->stream, seq)) return;
+    if (t->handover->written || !stream_position(&t->stream, seq) || stream_kept(&t->stream, seq)) return false;
     uint32_t delivery = delivery_find(w, subscription, id);
     uint16_t references = *stream_page_references(stream_page(&t->stream, seq), seq);
-    if (!delivery && references != 2) return; /* the handover has not reached that one yet */
+    if (!delivery && references != 2) return false; /* the handover has not reached that one yet */
     s->joined++;
     if (delivery) {
         delivery_drop(w, delivery);
@@ -92,6 +92,7 @@ void handover_job_done(struct worker *w, uint32_t topic, uint64_t seq, uint64_t 
         message_release(w, topic, seq);
         t->ahead--;
     }
+    return seq < t->began_seq;
 }
 
 /* --- to the job queue --------------------------------------------------------------------------------------------- */

@@ -293,6 +293,14 @@ static uint32_t forget_below(struct stream *s, struct stream_page *page, uint64_
     return count;
 }
 
+void stream_forget_one(struct stream *s, uint64_t seq) {
+    struct stream_page *page = stream_page(s, seq);
+    if (!(stream_page_position(page, seq) & STREAM_RETAINED)) return;
+    page->positions[stream_index(page, seq)] = 0;
+    s->retained--;
+    if (!--page->retained) let_go_page(s, page, seq / STREAM_PAGE);
+}
+
 bool stream_forget(struct stream *s, uint64_t oldest, uint32_t pages, uint64_t *page) {
     for (; (*page = stream_runs_from(&s->runs, *page)) != STREAM_NO_PAGE; ++*page) {
         struct stream_page *at = *stream_runs_place(&s->runs, *page);

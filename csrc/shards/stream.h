@@ -120,6 +120,8 @@ bool stream_take_back(struct stream *s, uint64_t seq);
 uint64_t stream_count(const struct stream *s, uint64_t from, uint64_t until);
 /* A lower bound for the positions of messages retained in [from, until); UINT64_MAX if there are none. */
 uint64_t stream_lowest(const struct stream *s, uint64_t from, uint64_t until);
+/* Forgets a message if it is only retained. */
+void stream_forget_one(struct stream *s, uint64_t seq);
 /* Forgets messages retained below `oldest`, in at most `pages` pages from *page on, which advances. True: more left. */
 bool stream_forget(struct stream *s, uint64_t oldest, uint32_t pages, uint64_t *page);
 

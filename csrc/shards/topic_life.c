@@ -85,11 +85,12 @@ void job_done(struct worker *w, uint32_t job, uint64_t seq) {
         job = whole;
         j = job_at(w, job);
     }
-    if (handover_adopts(t)) handover_job_done(w, topic, seq, j->id);
+    bool is_over = handover_adopts(t) && handover_job_done(w, topic, seq, j->id);
     if (t->stream.live && stream_position(&t->stream, seq))
         message_release(w, topic, seq);
     else
         shard_count_out(shard_of_topic(w, t), j->position);
+    if (is_over) stream_forget_one(&t->stream, seq);
     queue_forget(w, job);
 }
 

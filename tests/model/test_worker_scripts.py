@@ -101,3 +101,10 @@ def test_what_is_finished_up_to_a_seq_by_a_channel_that_a_tube_was_handed_to_doe
     of_acts = Play(Script(8, (*acts, ("finish_upto", 0, 4947, 0))))
     of_acts.run()
     of_acts.bench.dispose()
+
+
+def test_a_job_that_is_deleted_while_a_channel_is_handed_the_tubes_jobs_is_not_retained() -> None:
+    acts = [("put", 1, 5, 0), ("publish", 1, 2, 0), ("consume", 1, 0, 0), ("one_turn", 0, 0, 0), ("delete", 0, 0, 0)]
+    of_acts = Play(Script(8, (*acts, ("consume_from", 1, 1, 0))))
+    of_acts.run()
+    of_acts.bench.dispose()
