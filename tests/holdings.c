@@ -1,4 +1,5 @@
-/* What an engine holds, as lines of a name and a count: items of its arenas, entries of its maps. For sitecustomize.py. */
+/* What an engine holds, as lines of a name and a count: items of its arenas, entries of its maps. For
+ * sitecustomize.py. */
 #include <stdio.h>
 
 #include "acceptor/acceptor_state.h"

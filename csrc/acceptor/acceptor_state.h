@@ -107,8 +107,8 @@ struct acceptor {
     struct acceptor_board *count;
     const struct codec_table *codecs;
     void *codec_states[BOARD_PROTOCOLS]; /* indexed by protocol - 1 */
-    uint64_t
-        refused[BOARD_PROTOCOLS]; /* the same; what clients asked for without the right to it, see acceptor_refused */
+    /* Indexed likewise: what clients asked for without the right to it, see acceptor_refused. */
+    uint64_t refused[BOARD_PROTOCOLS];
 
     struct worker_link links[BOARD_MAX_WORKERS];
     struct worker_link *hearing; /* the link whose message is being handled; NULL: none */
@@ -147,8 +147,8 @@ struct acceptor {
     struct connection_list dirty;
     struct connection_list borrowers; /* connections whose output may refer to messages in rings */
     bool borrows;                     /* some link lends */
-    struct connection_list
-        late; /* dirty, but put off to later turns (SENDS_PER_TURN): in the order in which they came */
+    /* Dirty, but put off to later turns (SENDS_PER_TURN): in the order in which they came. */
+    struct connection_list late;
     struct connection_list runnable;
     struct connection_list running;  /* the list being worked off now */
     struct connection_list large;    /* connections whose large commands wait for Python */

@@ -1,6 +1,6 @@
-/* Bodies that are sent from where a worker has put them, without a copy in the output: from its ring, or from the memory
- * in which the fragments of a message were assembled. A ring with such a body is given back to the worker only after the
- * turn's output has been sent. What a socket has not taken by then is copied. */
+/* Bodies that are sent from where a worker has put them, without a copy in the output: from its ring, or from the
+ * memory in which the fragments of a message were assembled. A ring with such a body is given back to the worker only
+ * after the turn's output has been sent. What a socket has not taken by then is copied. */
 #include "acceptor/borrowed.h"
 
 #include <stdlib.h>

@@ -68,8 +68,8 @@
 #define FILTER_CHUNK_BYTES ((size_t)64 << 10)
 #define FILTER_AHEAD_BYTES ((size_t)256 << 10)
 
-/* Websockets: the largest payload of a frame of ours, which with its head fits one block of output; how many random keys
- * for masking are asked of the kernel at once. */
+/* Websockets: the largest payload of a frame of ours, which with its head fits one block of output; how many random
+ * keys for masking are asked of the kernel at once. */
 #define FRAME_BYTES ((size_t)30 << 10)
 #define MASK_KEYS   64
 
@@ -114,8 +114,8 @@
 #define OUTPUT_PARTS       64u
 #define SHARE_BYTES        ((size_t)8 << 10)
 
-/* Of the memory that is kept for reuse, in pools and by the heap, what was not needed in IDLE_TRIM_NS is given back, when
- * it is IDLE_TRIM_BYTES or more. */
+/* Of the memory that is kept for reuse, in pools and by the heap, what was not needed in IDLE_TRIM_NS is given back,
+ * when it is IDLE_TRIM_BYTES or more. */
 #define IDLE_TRIM_BYTES ((size_t)8 << 20)
 #define IDLE_TRIM_NS    5000000000u
 

@@ -1,4 +1,3 @@
-
 #include "acceptor/bridge.h"
 
 #include <stdlib.h>

@@ -23,20 +23,20 @@ struct codec_table;
 
 enum upcall_kind {
     UPCALL_COMMAND =
-        1,          /* bytes: a command of conn, in the form its codec defines; conn goes on after acceptor_resume */
-    UPCALL_ANSWER,  /* a worker's reply (`answer`; bytes: its body) to a request that Python made for conn; with
+        1,           /* bytes: a command of conn, in the form its codec defines; conn goes on after acceptor_resume */
+    UPCALL_ANSWER,   /* a worker's reply (`answer`; bytes: its body) to a request that Python made for conn; with
                            STATUS_FAILED the worker died before it replied */
-    UPCALL_CLOSED,  /* conn has closed, and Python was busy with a command of it, or it is filtered, or Python has
+    UPCALL_CLOSED,   /* conn has closed, and Python was busy with a command of it, or it is filtered, or Python has
                            had a command of it at some time and its codec has python_keeps */
-    UPCALL_CONTROL, /* the control descriptor is readable */
-    UPCALL_BROKEN,  /* conn: the number of a worker whose channel is corrupt; the worker counts as gone */
-    UPCALL_INPUT,   /* bytes: input of conn, which is filtered, as it came from the socket (empty after an
+    UPCALL_CONTROL,  /* the control descriptor is readable */
+    UPCALL_BROKEN,   /* conn: the number of a worker whose channel is corrupt; the worker counts as gone */
+    UPCALL_INPUT,    /* bytes: input of conn, which is filtered, as it came from the socket (empty after an
                            acceptor_feed with `more`). The next one comes after the acceptor_feed that answers it */
-    UPCALL_OUTPUT,  /* bytes: output for the client of conn, which is filtered. Python passes them transformed to
+    UPCALL_OUTPUT,   /* bytes: output for the client of conn, which is filtered. Python passes them transformed to
                            acceptor_send, before the next turn, or they may be lost when conn ends */
-    UPCALL_CLOSING, /* conn, a websocket whose frames Python makes: a last frame, to be sent behind all earlier output */
-    UPCALL_POKED,   /* acceptor_poke was called */
-    UPCALL_GAVE_WAY,      /* so many connections (conn) that had said nothing were closed for newcomers */
+    UPCALL_CLOSING,  /* conn, a websocket whose frames Python makes: a last frame, to be sent behind earlier output */
+    UPCALL_POKED,    /* acceptor_poke was called */
+    UPCALL_GAVE_WAY, /* so many connections (conn) that had said nothing were closed for newcomers */
     UPCALL_CANNOT_ACCEPT, /* no connection is accepted for a while; conn: errno, or 0: max-connections is reached */
 };
 
@@ -107,8 +107,8 @@ uint32_t acceptor_busy(const struct acceptor *a);
 
 /* One turn: handles all that is ready now. Never waits, reads no clock. Returns how many upcalls there are. */
 int acceptor_turn(struct acceptor *a);
-/* The same while Python is in the midst of something long, so that connections need not wait for its end. What Python is
- * needed for waits. */
+/* The same while Python is in the midst of something long, so that connections need not wait for its end. What Python
+ * is needed for waits. */
 void acceptor_pause(struct acceptor *a);
 /* Sets the (monotonic) time for the following turns; acceptor_run and acceptor_poll read the clock themselves. */
 void acceptor_set_now(struct acceptor *a, uint64_t now_ns);
@@ -159,7 +159,7 @@ uint32_t acceptor_worker_of_topic(const struct acceptor *a, uint32_t topic);
 /* The number of a topic, bound for good; 0 when the limit is reached. */
 uint32_t acceptor_bind(struct acceptor *a, const char *topic, size_t topic_bytes);
 
-/* --- filters: TLS and compression, between the socket and the codec ------------------------------------------------ */
+/* --- filters: TLS and compression, between the socket and the codec ----------------------------------------------- */
 
 /* From now on input (including what has come and is unused) goes through UPCALL_INPUT, and output through
  * UPCALL_OUTPUT. */

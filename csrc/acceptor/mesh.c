@@ -1,4 +1,3 @@
-
 #include "acceptor/mesh.h"
 
 #include <errno.h>

@@ -1,5 +1,4 @@
 
-
 #include "acceptor/packed.h"
 
 #include <stdlib.h>
@@ -34,7 +33,7 @@ static bool split(const struct message *message, struct packed *out) {
     return true;
 }
 
-/* --- said on --------------------------------------------------------------------------------------------------------- */
+/* --- said on ------------------------------------------------------------------------------------------------------ */
 
 /* Room for a message with a body of that size; NULL when memory is short. */
 static struct message *room_for(struct acceptor *a, size_t body_bytes) {
@@ -107,7 +106,7 @@ static void say_opened(struct acceptor *a, uint32_t worker, const struct message
     if (body.bytes < p->headers.packed_bytes) give_back(a, worker, message, p->headers.packed_bytes - body.bytes);
 }
 
-/* --- what Python opens ----------------------------------------------------------------------------------------------- */
+/* --- what Python opens -------------------------------------------------------------------------------------------- */
 
 /* A worker's message that waits for Python. */
 struct packed_waiting {

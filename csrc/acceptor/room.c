@@ -129,7 +129,7 @@ static void sweep(struct acceptor *a, bool begins) {
     }
 }
 
-/* Once more after much was given back: what went back to the heap meanwhile may be little, but the last in every page. */
+/* Again after much was given back: what went back to the heap meanwhile may be little, but the last in every page. */
 static void look_at_heap(struct acceptor *a) {
     if (a->now_ns < a->next_trim_ns) return;
     a->next_trim_ns = a->now_ns + IDLE_TRIM_NS;

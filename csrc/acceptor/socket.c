@@ -308,8 +308,8 @@ static void drop_output(struct acceptor *a, struct connection *c) {
     c->choked = false;
 }
 
-/* The socket refuses output. What a client that has gone had sent before is carried out all the same, and the connection
- * closed where its input ends, unless that has to be decrypted. */
+/* The socket refuses output. What a client that has gone had sent before is carried out all the same, and the
+ * connection closed where its input ends, unless that has to be decrypted. */
 static void refused(struct acceptor *a, struct connection *c) {
     const bool is_gone = errno == EPIPE || errno == ECONNRESET;
     c->unwritable = true;
@@ -323,8 +323,8 @@ static void refused(struct acceptor *a, struct connection *c) {
     if (!c->closed) socket_schedule(a, c);
 }
 
-/* Output was sent. EPOLLOUT is asked for when the socket has not taken all that it was offered: otherwise it may be full
- * without being reported, and is offered more. */
+/* Output was sent. EPOLLOUT is asked for when the socket has not taken all that it was offered: otherwise it may be
+ * full without being reported, and is offered more. */
 static void sent(struct acceptor *a, struct connection *c, size_t offered, ssize_t n) {
     if (n < 0 && errno != EAGAIN && errno != EINTR && errno != ENOBUFS) {
         refused(a, c);

@@ -15,7 +15,7 @@
 #include "acceptor/upcalls.h"
 #include "acceptor/wake.h"
 
-/* --- hearing ------------------------------------------------------------------------------------------------------- */
+/* --- hearing ------------------------------------------------------------------------------------------------------ */
 
 static bool is_joined(const struct message *reply) {
     return (reply->flags & MSG_JOINED) != 0 && reply->kind == MSG_PUBLISH && reply->body_bytes == 0;

@@ -46,7 +46,8 @@ struct bindings {
     uint32_t newest_idle, oldest_idle, idle, idle_limit;
 };
 
-/* A name may be longer than this. All together have no more bytes, but for one name, than `limit` names of this size. */
+/* A name may be longer than this. All together have no more bytes, but for one name, than `limit` names of this
+ * size. */
 enum { BINDING_NAME_SHARE = 256 };
 
 /* `limit`: most names at once; `idle_limit`: most names that nobody refers to. */

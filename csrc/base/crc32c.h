@@ -1,9 +1,9 @@
 /* CRC-32C (Castagnoli), as in iSCSI, RFC 3720 B.4: the checksum of log records.
  *
  * Uses the processor's instruction where there is one (SSE4.2, looked for when the library is loaded; ARMv8 when
- * compiled for it), three streams at a time on longer inputs, and from half a KB on carry-less products of 64 bytes at a
- * time (AVX-512 with VPCLMULQDQ); tables elsewhere. All give the same numbers, and the same as `crc32c.crc32c(data, crc)`
- * of the Python package. Needs no initialisation, allocates nothing.
+ * compiled for it), three streams at a time on longer inputs, and from half a KB on carry-less products of 64 bytes at
+ * a time (AVX-512 with VPCLMULQDQ); tables elsewhere. All give the same numbers, and the same as `crc32c.crc32c(data,
+ * crc)` of the Python package. Needs no initialisation, allocates nothing.
  */
 #ifndef MQ_CRC32C_H
 #define MQ_CRC32C_H

@@ -18,7 +18,7 @@ void process_trim(void);
  * returned, which takes long when there are millions of them. */
 void process_joins_free_memory(void);
 
-/* Ends the process, which has failed or has no memory and cannot go on, and says why: the supervisor starts a new one. */
+/* Ends the process, which has failed or has no memory, and says why: the supervisor starts a new one. */
 _Noreturn void process_die(const char *why);
 
 #endif

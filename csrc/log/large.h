@@ -22,8 +22,8 @@ bool log_large_switched(const struct log *log);
 uint64_t log_large_room(const struct log *log);
 /* Appends the record, and writes out all appended before it. 0: writing failed; nothing else can be appended. */
 log_position log_large_append(struct log *log, const struct record *head, const void *attributes);
-/* Gives the record up. log_large_clear then cuts off what was written of it, a piece at a time: what is left must not be
- * taken for records. *more: there is more. LOG_FAILING: the file cannot be cut, and nothing was done. */
+/* Gives the record up. log_large_clear then cuts off what was written of it, a piece at a time: what is left must not
+ * be taken for records. *more: there is more. LOG_FAILING: the file cannot be cut, and nothing was done. */
 void log_large_drop(struct log *log);
 enum log_result log_large_clear(struct log *log, bool *more);
 

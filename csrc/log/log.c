@@ -516,7 +516,7 @@ const struct record *log_read_head(const struct log *log, log_position position)
     return reads_touch(r, bytes, &failed) || cannot_read(log, failed) ? r : NULL;
 }
 
-/* --- at recovery ---------------------------------------------------------------------------------------------------- */
+/* --- at recovery -------------------------------------------------------------------------------------------------- */
 
 bool log_truncate(struct log *log, uint32_t segment, uint64_t offset) {
     struct segment *s = segment_find(log, segment);

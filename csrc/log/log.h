@@ -42,11 +42,11 @@ void log_free(struct log *log);
 /* Hands over the descriptor of a segment; the log closes it. `segment` must be one more than the last. `bytes` is its
  * capacity (SEGMENT_BYTES, or what log_wants_segment said).
  *
- * `is_new`: the file is empty, or is a spare's (spares.h). The first segment becomes active at once, any other when the one before it is full; one
- * segment may wait at a time. The header is written with the first records. Not `is_new`, at recovery: the file must
- * have a header of this log (a damaged one is written anew), and the segment becomes active at once. Its records end at
- * `end_offset`, as log_scan has returned it; UINT64_MAX: that is not known, so log_scan and log_truncate must be called
- * before log_reserve.
+ * `is_new`: the file is empty, or is a spare's (spares.h). The first segment becomes active at once, any other when the
+ * one before it is full; one segment may wait at a time. The header is written with the first records. Not `is_new`, at
+ * recovery: the file must have a header of this log (a damaged one is written anew), and the segment becomes active at
+ * once. Its records end at `end_offset`, as log_scan has returned it; UINT64_MAX: that is not known, so log_scan and
+ * log_truncate must be called before log_reserve.
  *
  * A segment of an older version is read only: records are appended to the next one. An unknown version is refused
  * (EPROTO).
@@ -147,8 +147,9 @@ uint64_t log_began(const struct log *log);
 /* Where the records of a segment end, those in the staging buffer included. 0 if the log does not have the segment, or
  * it is not active yet. */
 uint64_t log_segment_end(const struct log *log, uint32_t segment);
-/* Unmaps and closes the oldest segment, or makes it a spare. It must not be the active one. The caller removes its file. If its live
- * records were appended to the log again, these must have been synced before, or a power failure would destroy both. */
+/* Unmaps and closes the oldest segment, or makes it a spare. It must not be the active one. The caller removes its
+ * file. If its live records were appended to the log again, these must have been synced before, or a power failure
+ * would destroy both. */
 void log_drop_first(struct log *log);
 
 /* Bytes in the segments, headers included; bytes allocated ahead beyond these; records appended by this process. */

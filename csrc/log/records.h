@@ -11,8 +11,8 @@
  *               twice (log/copies.h): without it nobody would know which topic the messages with its number belong to.
  *   FLOOR       seq: where topics made from now on begin to count; id: the highest message id given out so far; body:
  *               uint32_t[]: numbers of empty topics, which mean nothing from here on. Attributes: struct
- *               forgotten_topic[]: how far these, or others that were forgotten before, had counted. A segment begins with
- *               all that the shard remembers, the first of them with FLOOR_ALL_FORGOTTEN. Earlier versions have no
+ *               forgotten_topic[]: how far these, or others that were forgotten before, had counted. A segment begins
+ *               with all that the shard remembers, the first of them with FLOOR_ALL_FORGOTTEN. Earlier versions have no
  *               attributes, and ignore them. With FLOOR_LOST, attributes: uint64_t: how many messages of each topic may
  *               have been in what was here before: all that are known so far count on behind that.
  *   PUBLISH     topic, seq, id, body, with a struct headers and its bytes before the body if MESSAGE_HEADERS;

@@ -43,8 +43,8 @@ struct scan_result {
 void scan_records(const uint8_t *base, size_t bytes, uint32_t segment, bool check, uint64_t kinds,
                   const struct scan_columns *out, size_t room, struct scan_result *result);
 
-/* Whether a worker can have written such a record, where `left` bytes are left. Few random bytes look like one, so few CRCs
- * are computed in vain. */
+/* Whether a worker can have written such a record, where `left` bytes are left. Few random bytes look like one, so few
+ * CRCs are computed in vain. */
 struct record;
 bool scan_plausible(const struct record *r, size_t left);
 /* So many times the bytes that are searched, CRCs are computed over what only looks like records. */

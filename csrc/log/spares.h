@@ -1,7 +1,9 @@
-/* Segments in memory in which nothing is alive any more, kept for a while so that the next segments can be made of them.
+/* Segments in memory in which nothing is alive any more, kept for a while so that the next segments can be made of
+ * them.
  *
- * The kernel takes and clears a page for each 4 KiB of a file in memory that are written for the first time, which takes
- * some ten times as long as copying a record there (docs/costs.md). A segment that was another before has its pages.
+ * The kernel takes and clears a page for each 4 KiB of a file in memory that are written for the first time, which
+ * takes some ten times as long as copying a record there (docs/costs.md). A segment that was another before has its
+ * pages.
  *
  * It also has the bytes of before, and what follows a log's end must be zeros. So they are cleared piece by piece, just
  * before records are written there. How far, the offset of the file's descriptor tells, which outlives the process:
@@ -40,8 +42,8 @@ void spares_free(struct spares *spares);
 /* Keeps the file and the mapping of a segment that its log closes. False: the caller must close them. `spares` may be
  * NULL. */
 bool spares_keep(struct spares *spares, const struct segment *s);
-/* Returns the descriptor of a file that the next segment can be made of, or -1. It remains a spare until it is used. The
- * file begins with zeros, so that it counts as a segment that nothing was written to. */
+/* Returns the descriptor of a file that the next segment can be made of, or -1. It remains a spare until it is used.
+ * The file begins with zeros, so that it counts as a segment that nothing was written to. */
 int spares_next(struct spares *spares);
 /* Makes a segment of a spare with this descriptor. False: there is none. `spares` may be NULL. */
 bool spares_use(struct spares *spares, int fd, struct segment *s);

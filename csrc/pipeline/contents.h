@@ -2,8 +2,8 @@
  * Arrow column, the headers from a map column of names and values.
  *
  * Headers are written in the format of NATS, so that NATS clients see them, if all names and values of the message can
- * be; else in that of Spark (csrc/formats/entries.h). Offsets are checked against the columns' buffers. This module keeps
- * no state and allocates nothing.
+ * be; else in that of Spark (csrc/formats/entries.h). Offsets are checked against the columns' buffers. This module
+ * keeps no state and allocates nothing.
  */
 #ifndef MQ_CONTENTS_H
 #define MQ_CONTENTS_H

@@ -9,7 +9,6 @@
 #include "base/hex.h"
 #include "base/time_units.h"
 #include "formats/entries.h"
-#include "log/log.h"
 #include "log/records.h"
 
 /* Where the attributes of the previous message have been written. Those of the next message are mostly the same. */
@@ -76,7 +75,7 @@ static void render(struct rendered *out, const struct record *of, uint8_t *names
     if (a.delay_ns > 0) render_entry(out, names, "delay_ms", 8, put_ms(values + out->value_bytes, a.delay_ns));
 }
 
-/* --- a row --------------------------------------------------------------------------------------------------------- */
+/* --- a row -------------------------------------------------------------------------------------------------------- */
 
 static bool same_attributes(const struct record *a, const struct record *b) {
     return a && a->attribute_bytes == b->attribute_bytes &&
@@ -198,7 +197,7 @@ static bool has_room(const struct decode_columns *out, const struct row *row) {
     return !out->bodies || row->body_bytes <= out->body_capacity - out->body_bytes;
 }
 
-/* --- a record as rows ---------------------------------------------------------------------------------------------- */
+/* --- a record as rows --------------------------------------------------------------------------------------------- */
 
 static bool split_headers(const struct headers *h, const uint8_t *at, struct entries *out) {
     out->count = 0;

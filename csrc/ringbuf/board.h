@@ -11,6 +11,7 @@
 #define MQ_BOARD_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/login_attempts.h"
@@ -96,5 +97,13 @@ struct board {
     struct worker_board workers[BOARD_MAX_WORKERS];
     struct login_attempts logins; /* any process writes to it */
 };
+
+/* Formats a new board: all zeros, but for the counter of ids. */
+bool board_format(int fd);
+/* Turns on drain mode. */
+bool board_drain(int fd);
+/* NULL with errno: it cannot be mapped, or is no whole board. */
+struct board *board_map(int fd);
+void board_unmap(struct board *board);
 
 #endif

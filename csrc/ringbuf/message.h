@@ -12,11 +12,11 @@
  * before its first use. `id` is the broker-wide message id: n * shards + shard, where n comes from the board's counter,
  * so that ids rise over time across all shards, and each id tells its shard.
  *
- * Subscriptions. A topic's job queue is one kind: clients RESERVE from it. Channels (csrc/shards/subscription_state.h) are
- * the other: SUBSCRIBE makes a consumer of a channel, and messages are then pushed to it. Its last CREDIT limits how
- * many are in flight, and at most WINDOW_BYTES of them are on their way to the client: the acceptor reports with SENT
- * what has left it. A connection may have several consumers. Each has a number that the acceptor chose (`consumer`),
- * its own credit, window and order.
+ * Subscriptions. A topic's job queue is one kind: clients RESERVE from it. Channels (csrc/shards/subscription_state.h)
+ * are the other: SUBSCRIBE makes a consumer of a channel, and messages are then pushed to it. Its last CREDIT limits
+ * how many are in flight, and at most WINDOW_BYTES of them are on their way to the client: the acceptor reports with
+ * SENT what has left it. A connection may have several consumers. Each has a number that the acceptor chose
+ * (`consumer`), its own credit, window and order.
  *
  * Headers. With MSG_HEADERS a body begins with a struct headers and the headers' bytes. A request says if it wants them
  * in its reply (MSG_HEADERS) or in pushed messages (SUBSCRIBE_HEADERS); without that it gets the body alone.
@@ -47,8 +47,8 @@ enum message_kind {
     MSG_GONE, /* conn is closed: its messages in flight are ready again, the topics it used and watched are released */
 
     /* Requests of a consumer. No reply when they succeed; else a REFUSED comes back. */
-    MSG_CREDIT, /* consumer, credit: how many messages it may have in flight, or see MSG_PERMITS; MSG_LEAVING: it wants no
-                    more messages, ever */
+    MSG_CREDIT,  /* consumer, credit: how many messages it may have in flight, or see MSG_PERMITS; MSG_LEAVING: it wants
+                    no more messages, ever */
     MSG_FINISH,  /* consumer, id: the message is acknowledged; or see MSG_UPTO, MSG_PARTS, MSG_BY_SEQ */
     MSG_REQUEUE, /* consumer, id: deliver the message again, after delay_ns; or see MSG_BY_SEQ, MSG_ALL */
     MSG_EXTEND,  /* consumer, id: the message's timeout begins anew */
@@ -77,78 +77,86 @@ enum message_kind {
     MSG_LIST, /* id: 0, or the `id` of the reply before -> OK + id: where to go on, 0: that was all; body: for each
                          topic its name and a '\n', LIST_BYTES and one name at most */
 
-    MSG_PUBLISH_MANY, /* topic; id: of the first message, each next one is `shards` higher; count; delay_ns, ttr_ns; body: for
-                         each message its length, a big-endian uint32_t, then its bytes -> OK + seq of the first + incarnation:
-                         all are published | NO_SPACE, TERMINATED: none is.
-                         With MSG_IDEMPOTENT a struct producer_part precedes the messages, and EARLY is an answer too; with
-                         MSG_PRIORITY a struct publish_priority precedes that; with MSG_HEADERS the bytes of each message
-                         begin with a struct headers */
-    MSG_SUBSCRIBE,   /* topic, consumer_number; body: struct subscribe, the channel's name, a description of the client
-                         -> OK + seq: its cursor, incarnation | FULL + id: the consumer in the way, as in ATTACH; seq: its order,
-                         see struct subscribe_policy | NO_SPACE | FAILED | INVALID */
-    MSG_CHANGE,      /* shard, change: enum change; body: topic name, or topic name '\n' channel name
+    MSG_PUBLISH_MANY, /* topic; id: of the first message, each next one is `shards` higher; count; delay_ns, ttr_ns;
+                         body: for each message its length, a big-endian uint32_t, then its bytes -> OK + seq of the
+                         first + incarnation: all are published | NO_SPACE, TERMINATED: none is. With MSG_IDEMPOTENT a
+                         struct producer_part precedes the messages, and EARLY is an answer too; with MSG_PRIORITY a
+                         struct publish_priority precedes that; with MSG_HEADERS the bytes of each message begin with a
+                         struct headers */
+    MSG_SUBSCRIBE,    /* topic, consumer_number; body: struct subscribe, the channel's name, a description of the client
+                         -> OK + seq: its cursor, incarnation | FULL + id: the consumer in the way, as in ATTACH; seq:
+                         its order, see struct subscribe_policy | NO_SPACE | FAILED | INVALID */
+    MSG_CHANGE,       /* shard, change: enum change; body: topic name, or topic name '\n' channel name
                          -> OK + incarnation | NOT_FOUND: no such topic | NONE: no such channel | NO_SPACE | FAILED */
-    MSG_CATALOG,     /* with_consumers: 0 or 1; body: topic name (empty: all) -> OK + body: see struct topic_figures */
-    MSG_BARRIER,     /* -> OK: all earlier requests of conn have been done, and answered or refused */
-    MSG_UNSUBSCRIBE, /* consumer_number: the consumer ends, its messages in flight are delivered again -> OK | NOT_FOUND;
-                         with MSG_DISMISS there is no reply, but the consumer, if there is one, is DISMISSED */
-    MSG_SEEK, /* topic, start: enum start, seq: the seq or time; body: a channel's name. Moves the channel: it will get all
-                         retained messages from there on, once each, and none before. With MSG_UPTO messages before that are
-                         finished and nothing else changes; with MSG_DISMISS all its consumers are dismissed ->
-                         OK + seq: its cursor, incarnation | NOT_FOUND: no such topic | NONE: no such channel |
-                         NO_SPACE | FAILED */
+    MSG_CATALOG,      /* with_consumers: 0 or 1; body: topic name (empty: all) -> OK + body: see struct topic_figures */
+    MSG_BARRIER,      /* -> OK: all earlier requests of conn have been done, and answered or refused */
+    MSG_UNSUBSCRIBE,  /* consumer_number: the consumer ends, its messages in flight are delivered again -> OK |
+                         NOT_FOUND; with MSG_DISMISS there is no reply, but the consumer, if there is one, is
+                         DISMISSED */
+    MSG_SEEK, /* topic, start: enum start, seq: the seq or time; body: a channel's name. Moves the channel: it will get
+                         all retained messages from there on, once each, and none before. With MSG_UPTO messages before
+                         that are finished and nothing else changes; with MSG_DISMISS all its consumers are dismissed ->
+                         OK + seq: its cursor, incarnation | NOT_FOUND: no such topic | NONE: no such channel | NO_SPACE
+                         | FAILED */
     MSG_POSITION, /* topic; consumer_number: a consumer of conn, or 0; body: a channel's name, or nothing -> OK + body:
                          struct position | NOT_FOUND: no such topic | NONE: no such channel */
-    MSG_ATTACH, /* topic, producer_number; body: a struct attach and the producer's name. Attaches a named producer to the topic,
-                         which retains messages from then on -> OK + id: the producer's key, seq: its last batch that is known
-                         (NO_PLACE: none), epoch, arrival | NONE + the same: it waits, ATTACHED comes later | FULL + refusal: why,
-                         and id: the producer in the way, its acceptor and connection, 32 bits each | TERMINATED | NO_SPACE |
-                         INVALID */
-    MSG_DETACH, /* producer_number: the producer leaves its topic -> OK | NOT_FOUND */
-    MSG_PEEK_SEQ, /* topic, seq, most -> OK + id, seq, time_ns, whole_bytes, body: the message, if it is retained; with pri
-                     not 0 otherwise the next one that is. Of one with more than `most` bytes (0: any number) its beginning, at
-                     most PEEK_MOST_BYTES; with MSG_HEAD its headers, if they are short, or nothing | NOT_FOUND */
+    MSG_ATTACH,   /* topic, producer_number; body: a struct attach and the producer's name. Attaches a named producer to
+                         the topic, which retains messages from then on -> OK + id: the producer's key, seq: its last
+                         batch that is known (NO_PLACE: none), epoch, arrival | NONE + the same: it waits, ATTACHED
+                         comes later | FULL + refusal: why, and id: the producer in the way, its acceptor and
+                         connection, 32 bits each | TERMINATED | NO_SPACE | INVALID */
+    MSG_DETACH,   /* producer_number: the producer leaves its topic -> OK | NOT_FOUND */
+    MSG_PEEK_SEQ, /* topic, seq, most -> OK + id, seq, time_ns, whole_bytes, body: the message, if it is retained; with
+                     pri not 0 otherwise the next one that is. Of one with more than `most` bytes (0: any number) its
+                     beginning, at most PEEK_MOST_BYTES; with MSG_HEAD its headers, if they are short, or nothing |
+                     NOT_FOUND */
 
-    MSG_SCAN, /* topic, seq: reads some messages from there on, as far as the topic's compacted view has come those in the
-                         view, behind that all retained ones -> OK + seq: where to go on, or the end, incarnation, body: for each
-                         message a struct scanned, its headers, and its body if it has parts | NOT_FOUND */
-    MSG_COMPACT, /* topic, seq; body: struct superseded[], ordered by seq, each followed by its words. Removes these messages
-                         from the topic's compacted view and moves its horizon to seq; makes the view if there is none ->
-                         OK + seq: its cursor | NOT_FOUND | NO_SPACE | INVALID */
-    MSG_TXN_ACK, /* topic, consumer_number; id: a transaction; seq: a message that the consumer's channel finishes if the
-                         transaction commits; body: the parts of it that would be left, as bits; MSG_UPTO: and all before it
-                         -> OK | NONE: it is finished already | FULL, seq: it is in another transaction, or another transaction has
-                         acknowledged all up to that seq | NOT_FOUND | NO_SPACE */
+    MSG_SCAN, /* topic, seq: reads some messages from there on, as far as the topic's compacted view has come those in
+                         the view, behind that all retained ones -> OK + seq: where to go on, or the end, incarnation,
+                         body: for each message a struct scanned, its headers, and its body if it has parts |
+                         NOT_FOUND */
+    MSG_COMPACT, /* topic, seq; body: struct superseded[], ordered by seq, each followed by its words. Removes these
+                         messages from the topic's compacted view and moves its horizon to seq; makes the view if there
+                         is none -> OK + seq: its cursor | NOT_FOUND | NO_SPACE | INVALID */
+    MSG_TXN_ACK, /* topic, consumer_number; id: a transaction; seq: a message that the consumer's channel finishes if
+                         the transaction commits; body: the parts of it that would be left, as bits; MSG_UPTO: and all
+                         before it
+                         -> OK | NONE: it is finished already | FULL, seq: it is in another transaction, or another
+                         transaction has acknowledged all up to that seq | NOT_FOUND | NO_SPACE */
     MSG_TXN_END, /* topic; id: a transaction; commit: 1: its messages and acknowledgements take effect; 0: they never do
                          -> OK, also when there is no such transaction | NO_SPACE: ask again */
-    MSG_TXN_LIST, /* -> OK + body: for each transaction of each topic a struct transaction_figures and the topic's name */
-    MSG_TXN_PENDING, /* topic; id: a transaction; seq; body: a channel's name -> OK + seq: the channel finishes all up to that seq
-                         if the transaction commits (NO_PLACE: it acknowledges nothing cumulatively); body: a struct
-                         pending_figures of the message asked for | NOT_FOUND: no such topic | NONE: no such channel */
-    MSG_BACKLOG, /* topic, seq; id; body: a channel's name: counts, of some messages from seq on, those that the channel has
-                         not finished, and all before the seq id -> OK + seq: where to go on, or the end, incarnation; body: a
-                         struct backlog_figures | NOT_FOUND: no such topic | NONE: no such channel */
-    MSG_OLDEST, /* body: topic name, or topic name '\n' channel name -> OK + time_ns: publish time of the oldest message that the
-                         channel has neither finished nor deferred; for a topic, of the oldest that waits for a first channel or is the tube's next
-                         job | NONE: there is none | NOT_FOUND: no such topic or channel */
-    MSG_RINGS, /* -> OK + body: for each connected acceptor a struct ring_figures */
-    MSG_PUBLISH_EACH, /* `several` PUBLISHes of a connection to one topic, in consecutive slots; topic, pri, delay_ns, ttr_ns and
-                         MSG_DURABLE apply to each; id: of the first; body: for each a struct publish_each, its body, zeros
-                         up to a multiple of 8 -> as to that many PUBLISHes with MSG_JOINED: all are published or none is |
-                         INVALID, a single answer */
-    MSG_REQUEST_EACH, /* `several` consecutive requests of a connection, without bodies; body: for each a struct request_each,
-                         then unused room up to a multiple of REQUESTS_AT_ONCE
+    MSG_TXN_LIST,    /* -> OK + body: for each transaction of each topic a struct transaction_figures and the topic's
+                         name */
+    MSG_TXN_PENDING, /* topic; id: a transaction; seq; body: a channel's name -> OK + seq: the channel finishes all up
+                         to that seq if the transaction commits (NO_PLACE: it acknowledges nothing cumulatively); body:
+                         a struct pending_figures of the message asked for | NOT_FOUND: no such topic | NONE: no such
+                         channel */
+    MSG_BACKLOG, /* topic, seq; id; body: a channel's name: counts, of some messages from seq on, those that the channel
+                         has not finished, and all before the seq id -> OK + seq: where to go on, or the end,
+                         incarnation; body: a struct backlog_figures | NOT_FOUND: no such topic | NONE: no such
+                         channel */
+    MSG_OLDEST, /* body: topic name, or topic name '\n' channel name -> OK + time_ns: publish time of the oldest message
+                         that the channel has neither finished nor deferred; for a topic, of the oldest that waits for a
+                         first channel or is the tube's next job | NONE: there is none | NOT_FOUND: no such topic or
+                         channel */
+    MSG_RINGS,  /* -> OK + body: for each connected acceptor a struct ring_figures */
+    MSG_PUBLISH_EACH, /* `several` PUBLISHes of a connection to one topic, in consecutive slots; topic, pri, delay_ns,
+                         ttr_ns and MSG_DURABLE apply to each; id: of the first; body: for each a struct publish_each,
+                         its body, zeros up to a multiple of 8 -> as to that many PUBLISHes with MSG_JOINED: all are
+                         published or none is | INVALID, a single answer */
+    MSG_REQUEST_EACH, /* `several` consecutive requests of a connection, without bodies; body: for each a struct
+                         request_each, then unused room up to a multiple of REQUESTS_AT_ONCE
                          -> the reply of each that has one | INVALID, a single answer */
 
     /* Pushed to a consumer. */
     MSG_DELIVER =
-        96, /* consumer; topic: as in its SUBSCRIBE; seq, id; attempts: counting this one; time_ns: when published; body */
-    MSG_REFUSED, /* consumer, id; refused: the request's kind. NOT_FOUND: the message is not in flight; NONE: it is in flight
-                    * with another consumer; FAILED: the worker died before it handled the request */
+        96, /* consumer; topic: as in its SUBSCRIBE; seq, id; attempts, this one included; time_ns: of publish; body */
+    MSG_REFUSED,   /* consumer, id; refused: the request's kind. NOT_FOUND: the message is not in flight; NONE: it is in
+                    flight with another consumer; FAILED: the worker died before it handled the request */
     MSG_DISMISSED, /* consumer, why: the consumer has ended, because its channel or topic was deleted or moved */
-    MSG_ATTACHED, /* the producer's number in `consumer`. active 1: it no longer waits and is the exclusive producer, id: its
-                         epoch; 0: another producer has fenced it off, and it has ended */
-    MSG_ACTIVE, /* consumer. active 1: it is now the active one of a POLICY_FAILOVER subscription; 0: another is */
+    MSG_ATTACHED,  /* the producer's number in `consumer`. active 1: it no longer waits and is the exclusive producer,
+                         id: its epoch; 0: another producer has fenced it off, and it has ended */
+    MSG_ACTIVE,    /* consumer. active 1: it is now the active one of a POLICY_FAILOVER subscription; 0: another is */
 };
 
 enum { LIST_BYTES = 24 << 10 };
@@ -250,8 +258,8 @@ struct headers {
     uint16_t parts;    /* messages in the batch; 0: a single message */
     uint32_t key_hash; /* hash of the key by which POLICY_KEY chooses a consumer, with KEY_HASH_CHUNK; 0: no key */
     /* A client that does not know these headers gets the contents of the body instead of the body: one message, or
-     * `parts` messages, of this many bytes together at most. Each of several has an id of its own: the first the message's plus
-     * `shards`, each next `shards` more. 0: such a client gets the body as it is. */
+     * `parts` messages, of this many bytes together at most. Each of several has an id of its own: the first the
+     * message's plus `shards`, each next `shards` more. 0: such a client gets the body as it is. */
     uint32_t packed_bytes;
 };
 enum { HEADERS_MAX_BYTES = 65536 };
@@ -292,8 +300,8 @@ enum { PARTS_MAX_WORDS = 256 };
  * are sent if they are there, whatever they take. With permits, a CREDIT without this flag limits the messages in
  * flight; until there is one, any number may be. */
 #define MSG_PERMITS 1024u
-/* In a PUBLISH's flags: delay_ns, if it is not 0, is the time by the wall clock at which the message is due, in whole ms
- * and at most DUE_MOST_NS ahead. Messages that are due at one time are delivered in the order of their seqs. */
+/* In a PUBLISH's flags: delay_ns, if it is not 0, is the time by the wall clock at which the message is due, in whole
+ * ms and at most DUE_MOST_NS ahead. Messages that are due at one time are delivered in the order of their seqs. */
 #define MSG_DUE     64u
 #define DUE_MOST_NS (MS_NS << 31)
 /* In a PUBLISH's flags, with MSG_DURABLE and MSG_RETAIN: the message belongs to transaction `txn` of its topic and
@@ -314,8 +322,8 @@ struct backlog_figures {
 };
 _Static_assert(sizeof(struct backlog_figures) == 32, "read by Python too");
 
-/* What open transactions would finish of a message in one channel: all of it (`whole`), or of its `parts` (0: nothing of
- * them) those whose bits are set. */
+/* What open transactions would finish of a message in one channel: all of it (`whole`), or of its `parts` (0: nothing
+ * of them) those whose bits are set. */
 struct pending_figures {
     uint32_t whole, parts;
     uint64_t bits[PARTS_MAX_WORDS];
@@ -456,8 +464,8 @@ struct message {
         uint64_t time_ns;  /* DELIVER, the reply to PEEK_SEQ */
         uint64_t begin;    /* CHANGE_MAKE_AT: enum start */
         uint64_t arrival;  /* the reply to ATTACH: producers that attach later have a higher one */
-        uint64_t
-            incarnation; /* the topic's, in replies to PUBLISH, PUBLISH_MANY, SUBSCRIBE, SEEK; 0: it does not retain */
+        /* The topic's, in replies to PUBLISH, PUBLISH_MANY, SUBSCRIBE, SEEK; 0: it does not retain. */
+        uint64_t incarnation;
     };
     union {
         uint64_t ttr_ns; /* PUBLISH, PUBLISH_MANY */
@@ -516,8 +524,8 @@ enum policy {
     POLICY_TURNS = 0,
     /* With these, redeliveries come before new messages, in the order of their seqs. */
     POLICY_EXCLUSIVE, /* a single consumer; a second one is FULL */
-    POLICY_FAILOVER, /* one active consumer, see struct subscribe_policy; the others stand by. ACTIVE tells each which it is */
-    POLICY_KEY, /* the consumer that has the slot of the key; it waits while another has a message of that slot in flight */
+    POLICY_FAILOVER,  /* one active consumer, the others stand by (struct subscribe_policy); ACTIVE tells each */
+    POLICY_KEY,       /* who has the slot of the key; waits while another has a message of that slot in flight */
 };
 enum { KEY_SLOTS = 65536, KEY_MAX_RANGES = 64, CONSUMER_NAME_MAX = 1024 };
 
@@ -526,9 +534,10 @@ struct subscribe_policy {
     uint16_t name_bytes;
     uint32_t priority; /* the lowest number goes first; POLICY_TURNS tells 64 apart, the last stands for all above it */
     union {
-        uint32_t
-            ranges; /* POLICY_KEY: how many struct key_range; INVALID if they overlap others'. 0: slots are shared out */
-        uint32_t pick; /* POLICY_FAILOVER: of n consumers with the lowest priority, number pick % n is active */
+        /* POLICY_KEY: how many struct key_range; INVALID if they overlap others'. 0: slots are shared out. */
+        uint32_t ranges;
+        /* POLICY_FAILOVER: of n consumers with the lowest priority, number pick % n is active. */
+        uint32_t pick;
     };
     /* POLICY_FAILOVER: they are numbered from 0 by order, then name, then consumer number. POLICY_KEY: one with another
      * order than the present ones is FULL. */

@@ -15,8 +15,8 @@ void request_send_lent(struct channel *channel, const struct shard *s, const str
 /* Answers with a body that is in the shard's log. */
 void request_send_logged(struct worker *w, uint32_t client, const struct shard *s, struct message *answer,
                          const void *body, size_t body_bytes);
-/* Whether a body may be sent with request_send_logged now: a large one, not while its acceptor is sent as much as it takes.
- * Many clients may have waited for one message to be looked at, and what they get would be copied. */
+/* Whether a body may be sent with request_send_logged now: a large one, not while its acceptor is sent as much as it
+ * takes. Many clients may have waited for one message to be looked at, and what they get would be copied. */
 bool request_may_send(struct worker *w, uint32_t client, size_t body_bytes);
 /* Answers `count` PUBLISHes with OK, JOINED_MOST at most, joined with the answers before them if possible. */
 void request_joined(struct worker *w, uint32_t client, struct message *answer, uint32_t count);

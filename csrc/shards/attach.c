@@ -1,4 +1,3 @@
-
 #include "shards/attach.h"
 
 #include <stdlib.h>
@@ -29,7 +28,7 @@ void attachments_close(struct attachments *all) {
     arena_close(&all->arena);
 }
 
-/* --- who is there --------------------------------------------------------------------------------------------------- */
+/* --- who is there ------------------------------------------------------------------------------------------------- */
 
 /* An ATTACH, parsed. */
 struct wish {
@@ -97,7 +96,7 @@ static uint32_t refusal(struct worker *w, uint32_t client, uint32_t topic, const
     return outdated ? ATTACH_OUTDATED : 0;
 }
 
-/* --- coming and going ------------------------------------------------------------------------------------------------- */
+/* --- coming and going --------------------------------------------------------------------------------------------- */
 
 static void tell(struct worker *w, uint32_t attached, bool active) {
     const struct attached *a = at(w, attached);
@@ -205,7 +204,7 @@ static uint32_t join(struct worker *w, uint32_t client, uint32_t topic, const st
     return attached;
 }
 
-/* --- ATTACH ------------------------------------------------------------------------------------------------------------- */
+/* --- ATTACH ------------------------------------------------------------------------------------------------------- */
 
 /* A producer's key: unique and permanent, because no two topics have the same incarnation. */
 static uint64_t key_of(const struct topic *t, const struct wish *wish) {

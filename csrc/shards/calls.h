@@ -47,11 +47,6 @@ struct replay {
     int uncut_errno;
 };
 
-/* Formats a new board: all zeros, but for the counter of ids. */
-bool board_format(int fd);
-/* Turns on drain mode. */
-bool board_drain(int fd);
-
 /* `seed`: for the hash of names; 0: a random one. */
 struct worker *worker_new(uint32_t index, uint32_t workers, uint32_t shards, int board_fd, int wake_fd, uint64_t seed);
 void worker_free(struct worker *w);
@@ -74,7 +69,8 @@ bool worker_keep_copies(struct worker *w, uint32_t shard, int fd, uint32_t segme
 void worker_ended(struct worker *w, uint32_t shard, uint32_t segment, uint64_t end);
 /* Before that: the first segment that has to be read, as worker_needed_from has returned it. */
 void worker_read_from(struct worker *w, uint32_t shard, uint32_t segment);
-/* Before that: what was written last may be lost without a trace, so all seqs and ids go on far behind what is there. */
+/* Before that: what was written last may be lost without a trace, so all seqs and ids go on far behind what is
+ * there. */
 void worker_lost_end(struct worker *w, uint32_t shard);
 /* Recovers a shard from its segments; adds what was found to `out`. */
 bool worker_replay(struct worker *w, uint32_t shard, struct replay *out, uint64_t now_ns, uint64_t wall_ns);
@@ -100,8 +96,9 @@ void worker_refuse_segment(struct worker *w, uint32_t shard);
 void worker_retry_segments(struct worker *w);
 
 uint32_t worker_dead_segments(struct worker *w, uint32_t shard);
-/* To be called now and then: the first segment that the next start has to read, if the names in those before it are moved
- * (worker_move_names), and all that was appended until then is synced. 0: none beyond `from`, as far as is known yet. */
+/* To be called now and then: the first segment that the next start has to read, if the names in those before it are
+ * moved (worker_move_names), and all that was appended until then is synced. 0: none beyond `from`, as far as is known
+ * yet. */
 uint32_t worker_needed_from(struct worker *w, uint32_t shard, uint32_t from);
 uint32_t worker_first_segment(const struct worker *w, uint32_t shard);
 uint32_t worker_active_segment(const struct worker *w, uint32_t shard);
@@ -148,8 +145,8 @@ uint64_t worker_published(const struct worker *w);
 bool worker_retains(const struct worker *w, uint32_t shard);
 /* How many messages of a segment are alive, of *total. All are, if a subscription was set back to it. */
 uint64_t worker_live_jobs(struct worker *w, uint32_t shard, uint32_t segment, uint64_t *total);
-/* Moves messages of the oldest segment to the log's head, reading no more than `budget` bytes: true when all of it has been
- * read. The other does that to the oldest in which something is left. */
+/* Moves messages of the oldest segment to the log's head, reading no more than `budget` bytes: true when all of it has
+ * been read. The other does that to the oldest in which something is left. */
 bool worker_compact(struct worker *w, uint32_t shard, uint64_t budget);
 bool worker_compact_needed(struct worker *w, uint32_t shard, uint64_t budget);
 

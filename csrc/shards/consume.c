@@ -355,7 +355,7 @@ static enum outcome finish_some(struct worker *w, uint32_t client, const struct 
 enum outcome consumer_finish(struct worker *w, uint32_t client, const struct message *m) {
     if (m->flags & MSG_UPTO) return finish_upto(w, client, m);
     if (m->flags & MSG_PARTS) return finish_some(w, client, m);
-    uint32_t delivery = m->flags & MSG_BY_SEQ ? to_finish(w, client, m) : in_flight(w, client, m);
+    uint32_t delivery = to_finish(w, client, m);
     if (!delivery) return DONE;
     bool is_part = worker_delivery(w, delivery)->part != 0;
     return is_part ? finish_part(w, client, m, delivery) : finish(w, client, m, delivery);

@@ -61,9 +61,8 @@ __attribute__((cold)) static int64_t parts_of(const struct worker *w, uint32_t d
     return left && count < parts ? count : parts;
 }
 
-/* Takes the permits of a message with `count` unfinished parts. Where the order counts, a consumer with n permits reads n
- * messages, batches or not; where consumers take turns, the permits are counted before each
- * message. */
+/* Takes the permits of a message with `count` unfinished parts. Where the order counts, a consumer with n permits reads
+ * n messages, batches or not; where consumers take turns, the permits are counted before each message. */
 static void take_permits(const struct worker *w, struct consumer *c, int64_t count) {
     struct subscription *s = worker_subscription(w, c->subscription);
     if (c->permits == INT64_MAX) return;
@@ -142,8 +141,8 @@ static void deliver(struct worker *w, uint32_t delivery, const struct record *r,
                         .seq = r->seq};
     struct parts_left part;
     if (d->part) only_part(d, &part);
-    bool hides = topic_at(&w->topics, worker_subscription(w, d->subscription)->topic)->transactions && !d->part &&
-                 transactions_hide(w, delivery, &part);
+    const struct topic *t = subscription_topic(w, worker_subscription(w, d->subscription));
+    bool hides = t->transactions && !d->part && transactions_hide(w, delivery, &part);
     bool in_parts = (d->in_parts || d->part || hides) && c->wants_headers;
     struct message *place = in_parts ? NULL : channel_reserve(peer->channel, body_bytes);
     if (place) {
@@ -154,9 +153,7 @@ static void deliver(struct worker *w, uint32_t delivery, const struct record *r,
         if (in_parts)
             send_in_parts(peer->channel, &m, d->part || hides ? &part : delivery_parts(w, delivery), body);
         else
-            request_send_lent(peer->channel,
-                              shard_of_topic(w, topic_at(&w->topics, worker_subscription(w, d->subscription)->topic)),
-                              &m, body, body_bytes);
+            request_send_lent(peer->channel, shard_of_topic(w, t), &m, body, body_bytes);
         peer->full = channel_backlogged(peer->channel);
     }
     consumer_widen(w, c, (uint32_t)(sizeof m + body_bytes));
@@ -295,7 +292,7 @@ static enum dispatched hold_back(struct worker *w, uint32_t subscription, uint64
     return ONE;
 }
 
-/* --- one message --------------------------------------------------------------------------------------------------- */
+/* --- one message -------------------------------------------------------------------------------------------------- */
 
 /* A message outside the consumer's sample counts as finished. */
 static bool finish_sampled(struct worker *w, uint32_t subscription, uint32_t delivery) {

@@ -4,11 +4,6 @@
 
 #include "shards/worker_state.h"
 
-/* Whether the name says that its topic or channel is ephemeral. */
-static inline bool topic_ends_ephemeral(const char *name, size_t bytes) {
-    static const char END[] = "#ephemeral";
-    return bytes > sizeof END - 1 && memcmp(name + bytes - (sizeof END - 1), END, sizeof END - 1) == 0;
-}
 enum outcome topic_make_durable(struct worker *w, uint32_t topic, uint8_t *status);
 /* Reserves room to write the topic's record again, the last of which counts; `more`: as for a publish, since it will
  * free none on a full disk. */

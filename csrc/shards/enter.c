@@ -1,4 +1,4 @@
-/* A message whose record is in the log enters its topic: the stream, which subscriptions refer to, and the job queue. */
+/* A message whose record is in the log enters its topic: the stream, for its subscriptions, and the job queue. */
 #include "shards/enter.h"
 
 #include <string.h>

@@ -4,8 +4,8 @@
 
 #include "shards/worker_state.h"
 
-/* Notes that a message behind the cursor is finished, which is written by the end of the turn. False, with nothing changed,
- * while there is no room. */
+/* Notes that a message behind the cursor is finished, which is written by the end of the turn. False, with nothing
+ * changed, while there is no room. */
 bool subscription_finished(struct worker *w, uint32_t subscription, uint64_t seq);
 /* Passes the message at the front, which is finished with that though nobody got it. False, with nothing changed, while
  * there is no room. */

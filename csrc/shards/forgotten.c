@@ -4,8 +4,8 @@
 
 #include "base/siphash.h"
 
-/* The hash is on disk, so its key is the same for all, and strangers may choose names with one hash: these count on from
- * the higher seq, or from the floor. */
+/* The hash is on disk, so its key is the same for all, and strangers may choose names with one hash: these count on
+ * from the higher seq, or from the floor. */
 uint64_t forgotten_key(const char *name, size_t name_bytes) {
     return siphash((struct siphash_key){{0, 0}}, name, name_bytes);
 }

@@ -1,9 +1,9 @@
 /* How far forgotten topics had counted, so that one that comes back counts on from there, without a gap.
  *
- * Owns the next seqs of the FORGOTTEN_MOST topics of a shard that were forgotten last, by a hash of their names. A topic
- * that is not among them counts on from the shard's floor, which is never lower. Two names with one hash share the
- * higher seq. Each segment begins with all of it. Must never: say less than a topic's next seq, as its seqs would be
- * given out again. So nothing of it is believed where something of the log was lost, until the next segment begins.
+ * Owns the next seqs of the FORGOTTEN_MOST topics of a shard that were forgotten last, by a hash of their names. A
+ * topic that is not among them counts on from the shard's floor, which is never lower. Two names with one hash share
+ * the higher seq. Each segment begins with all of it. Must never: say less than a topic's next seq, as its seqs would
+ * be given out again. So nothing of it is believed where something of the log was lost, until the next segment begins.
  */
 #ifndef MQ_FORGOTTEN_H
 #define MQ_FORGOTTEN_H

@@ -11,8 +11,8 @@ struct handover {
     uint64_t end;                 /* the channel has everything published from this seq on */
     uint64_t seq;                 /* seq of the next message to become a job */
     uint64_t wall_ns;             /* when it began; jobs due later are delayed at recovery, too */
-    uint32_t
-        leaving; /* the first of the deleted channels, each with messages from its `cursor` to its `held_from`; 0: none */
+    /* The first of the deleted channels, each with messages from its `cursor` to its `held_from`; 0: none. */
+    uint32_t leaving;
     bool to_queue; /* then hands messages to the job queue */
     bool of_group; /* only marks that a group is published to the topic (group.c) */
     bool written;  /* done, but kept until waiting consumers have joined */

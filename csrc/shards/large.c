@@ -1,6 +1,6 @@
 #define _GNU_SOURCE
-/* A message so large that it is written to the log a piece a turn (log/large.c), while other clients are served: one that
- * is published, or one that is moved to the log's head (compact.c). A shard has one such message at a time.
+/* A message so large that it is written to the log a piece a turn (log/large.c), while other clients are served: one
+ * that is published, or one that is moved to the log's head (compact.c). A shard has one such message at a time.
  *
  * Its request, which is the message itself, is parked meanwhile, with all later requests of its connection. Pieces that
  * have been written are given back to the kernel. The message is published when all of it is in the log; messages

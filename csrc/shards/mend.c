@@ -1,4 +1,3 @@
-
 #include "shards/mend.h"
 
 #include <string.h>

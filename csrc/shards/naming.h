@@ -15,10 +15,10 @@ enum log_result shard_reserve_for_names(struct worker *w, struct shard *s, uint3
 /* Names a topic; its channels in the order in which they were made. */
 void shard_write_name(struct worker *w, struct shard *s, uint32_t topic);
 
-/* For a message that is written in pieces (large.c): the first makes room for it, and for records of `behind_bytes` that
- * will follow it. The second, when all of its body is in the log, makes room for its record and a PRODUCER record of
- * `beside_bytes`, if not 0, which must be appended next. LOG_NO_SPACE: too many names were written meanwhile. The third
- * is for the records that follow, for which there is room. */
+/* For a message that is written in pieces (large.c): the first makes room for it, and for records of `behind_bytes`
+ * that will follow it. The second, when all of its body is in the log, makes room for its record and a PRODUCER record
+ * of `beside_bytes`, if not 0, which must be appended next. LOG_NO_SPACE: too many names were written meanwhile. The
+ * third is for the records that follow, for which there is room. */
 enum log_result shard_begin_large(struct worker *w, struct shard *s, uint32_t topic, uint8_t attribute_bytes,
                                   uint64_t body_bytes, uint64_t behind_bytes);
 enum log_result shard_end_large(struct worker *w, struct shard *s, uint32_t topic, uint64_t beside_bytes);

@@ -7,7 +7,6 @@
 #include "shards/key_owners.h"
 #include "shards/policy.h"
 #include "shards/rotation.h"
-#include "shards/subscription.h"
 
 static struct headers headers_of(const struct arrival *one) {
     struct headers h = {0};

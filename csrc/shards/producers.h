@@ -14,7 +14,7 @@
 #include "base/map.h"
 #include "ringbuf/message.h"
 
-/* Producers of batches in parts are few, and not forgotten for being idle. Producers with a name in a topic are many. */
+/* Producers of batches in parts are few, and not forgotten for being idle. Those with a name in a topic are many. */
 enum { SHARD_BATCH_PRODUCERS = 64, SHARD_NAMED_PRODUCERS = 4096 };
 #define NAMED_IDLE_NS ((uint64_t)6 * 3600 * 1000000000)
 

@@ -119,8 +119,7 @@ __attribute__((flatten)) void publish_enter(struct worker *w, uint32_t topic, co
     }
     struct publish_attributes attributes = {.pri = m->pri, .delay_ns = delay_of(w, m), .ttr_ns = m->ttr_ns};
     struct publish_record record = {.seq = t->next_seq++, .flags = publish_flags(t, m, one, more)};
-    record.position = shard_log_publish(w, shard_of_topic(w, t), topic, record.seq, one->id, attributes, one->content,
-                                        one->content_bytes, record.flags);
+    record.position = shard_log_publish(w, shard_of_topic(w, t), topic, record.seq, one, attributes, record.flags);
     publish_take_in(w, topic, m, one, &record);
 }
 
@@ -210,6 +209,11 @@ static bool is_known(const struct worker *w, uint32_t topic, uint64_t id, uint32
     return known;
 }
 
+/* Whether the message may be of a transaction, if it is: one that is stored, in a topic that retains. */
+static bool may_be_staged(const struct topic *t, const struct message *m) {
+    return !(m->flags & MSG_TXN) || (!t->non_persistent && !(~m->flags & (MSG_DURABLE | MSG_RETAIN)));
+}
+
 /* Whether the message's transaction, if it has one, is open and has room; it is begun if need be. But one that has
  * ended while a large message was being written is not begun again. */
 static bool takes_part(struct worker *w, uint32_t topic, const struct message *m) {
@@ -218,50 +222,62 @@ static bool takes_part(struct worker *w, uint32_t topic, const struct message *m
     return (!is_begun || transaction_find(w, topic, m->txn)) && transaction_take(w, topic, m->txn);
 }
 
-enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
-    uint8_t status = topic ? STATUS_NO_SPACE : STATUS_TOO_MANY;
-    struct arrival one = {.id = m->id, .content = (const uint8_t *)(m + 1), .content_bytes = m->body_bytes};
-    struct origin origin;
-    bool has_origin = split_origin(m, &one, &origin);
-    bool passes = topic && topic_at(&w->topics, topic)->non_persistent;
-    if (passes) origin.is_named = false; /* what is not stored is not stored twice */
-    if (topic && has_origin && is_unwanted(w, client, topic, m, &origin)) return DONE;
-    uint64_t bytes = sizeof(struct staged_attributes) + m->body_bytes;
-    bool is_whole = has_origin && publish_split_headers(m, &one);
-    uint32_t parts = is_whole && one.headers_bytes ? headers_packed(one.content) : 0;
-    bool known = !topic || is_known(w, topic, m->id, parts);
-    bool in_transaction = (m->flags & MSG_TXN) != 0;
-    if (in_transaction && (passes || ~m->flags & (MSG_DURABLE | MSG_RETAIN))) is_whole = false;
-    if (!is_whole) status = STATUS_INVALID;
+/* Makes room for a message. As publish_prepare. */
+static enum outcome make_room(struct worker *w, uint32_t topic, const struct message *m, const struct arrival *one,
+                              uint8_t *status) {
+    const uint32_t parts = one->headers_bytes ? headers_packed(one->content) : 0;
+    *status = STATUS_NO_SPACE;
+    if (is_known(w, topic, m->id, parts) || !takes_part(w, topic, m)) return DONE;
     struct large_message pieces;
-    const struct large_message *large = is_large(w, m, &one, &pieces) ? &pieces : NULL;
-    enum outcome prepared = DONE;
-    if (is_whole && !known && takes_part(w, topic, m))
-        prepared = publish_prepare(w, topic, m, 1 + parts, bytes, large, &status);
-    if (prepared == LATER && large && shard_of_topic(w, topic_at(&w->topics, topic))->large_id == m->id) {
-        /* The topic was deleted, and making it anew needs the segment that comes with this message: a deadlock. */
-        prepared = DONE;
-        status = STATUS_NO_SPACE;
-    }
-    if (prepared != DONE) return prepared;
-    if (large && topic && status != STATUS_OK) large_forget(w, shard_of_topic(w, topic_at(&w->topics, topic)), m->id);
-    if (status == STATUS_OK) {
-        bool unheard = topic_at(&w->topics, topic)->messages == 0;
-        if (origin.is_named)
-            shard_log_producer(w, shard_of_topic(w, topic_at(&w->topics, topic)), &origin.part,
-                               PUBLISH_MORE | PRODUCER_NAMED);
-        if (in_transaction)
-            transaction_stage(w, topic, m, &one);
-        else
-            publish_enter(w, topic, m, &one, false);
-        if (unheard) catalog_heard(w, topic);
-    }
-    publish_answer(w, client, topic, m, status, topic ? topic_at(&w->topics, topic)->next_seq - 1 : 0);
-    if (status == STATUS_OK && !m->delay_ns && !in_transaction) queue_serve(w, topic);
+    const struct large_message *large = is_large(w, m, one, &pieces) ? &pieces : NULL;
+    const uint64_t bytes = sizeof(struct staged_attributes) + m->body_bytes;
+    enum outcome prepared = publish_prepare(w, topic, m, 1 + parts, bytes, large, status);
+    if (prepared != LATER || !large || shard_of_topic(w, topic_at(&w->topics, topic))->large_id != m->id)
+        return prepared;
+    /* The topic was deleted, and making it anew needs the segment that comes with this message: a deadlock. */
+    *status = STATUS_NO_SPACE;
     return DONE;
 }
 
-/* --- several that are answered each -------------------------------------------------------------------------------- */
+/* Stores a message for which there is room, and enters it, unless that waits for its transaction. */
+static void store(struct worker *w, uint32_t topic, const struct message *m, const struct arrival *one,
+                  const struct origin *origin) {
+    struct topic *t = topic_at(&w->topics, topic);
+    bool unheard = t->messages == 0;
+    if (origin->is_named) shard_log_producer(w, shard_of_topic(w, t), &origin->part, PUBLISH_MORE | PRODUCER_NAMED);
+    if (m->flags & MSG_TXN)
+        transaction_stage(w, topic, m, one);
+    else
+        publish_enter(w, topic, m, one, false);
+    if (unheard) catalog_heard(w, topic);
+}
+
+enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
+    struct arrival one = {.id = m->id, .content = (const uint8_t *)(m + 1), .content_bytes = m->body_bytes};
+    struct origin origin;
+    uint8_t status = STATUS_INVALID;
+    if (!topic) {
+        publish_answer(w, client, topic, m, STATUS_TOO_MANY, 0);
+        return DONE;
+    }
+    struct topic *t = topic_at(&w->topics, topic);
+    bool has_origin = split_origin(m, &one, &origin);
+    if (t->non_persistent) origin.is_named = false; /* what is not stored is not stored twice */
+    if (has_origin && is_unwanted(w, client, topic, m, &origin)) return DONE;
+    if (has_origin && publish_split_headers(m, &one) && may_be_staged(t, m)) {
+        enum outcome prepared = make_room(w, topic, m, &one, &status);
+        if (prepared != DONE) return prepared;
+    }
+    if (status == STATUS_OK)
+        store(w, topic, m, &one, &origin);
+    else
+        large_forget(w, shard_of_topic(w, t), m->id);
+    publish_answer(w, client, topic, m, status, t->next_seq - 1);
+    if (status == STATUS_OK && !m->delay_ns && !(m->flags & MSG_TXN)) queue_serve(w, topic);
+    return DONE;
+}
+
+/* --- several that are answered each ------------------------------------------------------------------------------- */
 
 static const struct publish_each *each_at(const uint8_t *at) {
     return (const struct publish_each *)(const void *)at;

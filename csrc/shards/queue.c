@@ -1,10 +1,11 @@
-
+/* How jobs pass between the states of a job queue, and what happens to them in time. Nothing of it is logged here. */
 #include "shards/queue.h"
 
 #include <assert.h>
 #include <stddef.h>
 
 #include "shards/answers.h"
+#include "shards/names.h"
 #include "shards/ready.h"
 #include "shards/sleeping.h"
 #include "shards/unreadable.h"
@@ -415,16 +416,10 @@ void queue_pause(struct worker *w, uint32_t topic, uint64_t pause_ns) {
     push(&w->pauses, pause_places(w), heap_key(t->unpause_ns, 0, topic));
 }
 
-/* Whether the name is that of a topic in a namespace: lists of those need not tell of other tubes. */
-static bool is_in_namespace(const struct topic *t) {
-    static const char scheme[] = "persistent://";
-    return t->name_bytes >= sizeof scheme && memcmp(t->name, scheme, sizeof scheme - 1) == 0;
-}
-
 void queue_note_listed(struct worker *w, struct topic *t) {
     if (topic_listed(t) == t->listed) return;
     t->listed = !t->listed;
-    if (is_in_namespace(t)) catalog_changed(w);
+    if (name_is_in_namespace(t->name, t->name_bytes)) catalog_changed(w);
     /* Relaxed, as in catalog_changed. */
     __atomic_store_n(&w->count->names_version, w->count->names_version + 1, __ATOMIC_RELAXED);
 }

@@ -149,23 +149,21 @@ void shard_log_topic(struct worker *w, struct shard *s, uint32_t topic) {
     if (t->subscription_count == t->ephemeral_count) shard_note_named(w, s, topic);
 }
 
-log_position shard_log_publish(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq, uint64_t id,
-                               struct publish_attributes attributes, const void *body, uint32_t body_bytes,
-                               uint16_t flags) {
-    struct record head = head_of(w, RECORD_PUBLISH, topic_at(&w->topics, topic)->number, seq, id);
+log_position shard_log_publish(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq,
+                               const struct arrival *one, struct publish_attributes attributes, uint16_t flags) {
+    struct record head = head_of(w, RECORD_PUBLISH, topic_at(&w->topics, topic)->number, seq, one->id);
     struct publish_attributes packed;
     head.flags = flags;
     head.attribute_bytes = publish_attributes_pack(&attributes, &packed);
-    return append_message(w, s, &head, &packed, body, body_bytes);
+    return append_message(w, s, &head, &packed, one->content, one->content_bytes);
 }
 
-log_position shard_log_staged(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq, uint64_t id,
-                              const struct staged_attributes *a, const void *body, uint32_t body_bytes,
-                              uint16_t flags) {
-    struct record head = head_of(w, RECORD_STAGED, topic_at(&w->topics, topic)->number, seq, id);
+log_position shard_log_staged(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq,
+                              const struct arrival *one, const struct staged_attributes *a, uint16_t flags) {
+    struct record head = head_of(w, RECORD_STAGED, topic_at(&w->topics, topic)->number, seq, one->id);
     head.flags = flags;
     head.attribute_bytes = sizeof *a;
-    return append_message(w, s, &head, a, body, body_bytes);
+    return append_message(w, s, &head, a, one->content, one->content_bytes);
 }
 
 log_position shard_log_pending(struct worker *w, struct shard *s, const struct subscription *of, uint64_t seq,

@@ -2,6 +2,7 @@
 #ifndef MQ_SHARDS_RECORDS_H
 #define MQ_SHARDS_RECORDS_H
 
+#include "shards/arrival.h"
 #include "shards/worker_state.h"
 
 /* Appends records that say nothing new, of `bytes` bytes in all. */
@@ -12,11 +13,10 @@ void shard_log_floor(struct worker *w, struct shard *s, const struct floor *floo
 /* What a segment begins with: the floor, and all forgotten topics that are remembered. */
 void shard_log_forgotten(struct worker *w, struct shard *s);
 void shard_log_topic(struct worker *w, struct shard *s, uint32_t topic);
-log_position shard_log_publish(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq, uint64_t id,
-                               struct publish_attributes attributes, const void *body, uint32_t body_bytes,
-                               uint16_t flags);
-log_position shard_log_staged(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq, uint64_t id,
-                              const struct staged_attributes *a, const void *body, uint32_t body_bytes, uint16_t flags);
+log_position shard_log_publish(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq,
+                               const struct arrival *one, struct publish_attributes attributes, uint16_t flags);
+log_position shard_log_staged(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq,
+                              const struct arrival *one, const struct staged_attributes *a, uint16_t flags);
 /* Both of these records keep their segment alive until they are counted out. */
 log_position shard_log_pending(struct worker *w, struct shard *s, const struct subscription *of, uint64_t seq,
                                uint64_t txn, const struct parts_left *left, bool upto);

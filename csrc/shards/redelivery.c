@@ -1,7 +1,7 @@
 /* A subscription's redeliveries: a list, oldest first. If the policy keeps an order, that is the order of their seqs,
  * and a treap over the list finds the place of a redelivery, whatever order they come in. Redeliveries from before the
- * policy kept an order are at the end of the list, from redelivery_unsorted on, until they are put in their places, piece by
- * piece.
+ * policy kept an order are at the end of the list, from redelivery_unsorted on, until they are put in their places,
+ * piece by piece.
  */
 #include "shards/redelivery.h"
 
@@ -59,7 +59,7 @@ static uint32_t place(const struct worker *w, const struct subscription *s, uint
     return look_up(w, s, seq);
 }
 
-/* --- what has been looked at (POLICY_KEY) --------------------------------------------------------------------------- */
+/* --- what has been looked at (POLICY_KEY) ------------------------------------------------------------------------- */
 
 void redelivery_look_anew(struct subscription *s) {
     s->look.from = s->look.began = 0;

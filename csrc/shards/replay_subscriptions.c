@@ -196,8 +196,8 @@ static bool has_taken(const struct worker *w, const struct shard *s, uint32_t su
     return stream_position(&topic_at(&w->topics, j->topic)->stream, r->seq);
 }
 
-/* Moves a subscription. In life it had passed the jobs that begin_at has put ahead of it because of damage. So it passes
- * them first: then it is set back, and takes back what the topic only retains, too. */
+/* Moves a subscription. In life it had passed the jobs that begin_at has put ahead of it because of damage. So it
+ * passes them first: then it is set back, and takes back what the topic only retains, too. */
 static void replay_seek(struct worker *w, uint32_t subscription, uint64_t seq) {
     const struct subscription *of = worker_subscription(w, subscription);
     bool retains = subscription_topic(w, of)->stream.retains;

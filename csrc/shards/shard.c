@@ -1,4 +1,3 @@
-
 #include "shards/shard.h"
 
 #include <assert.h>

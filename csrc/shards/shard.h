@@ -13,8 +13,8 @@ static inline uint32_t shard_subscription(const struct shard *s, uint64_t number
 }
 /* A number that no subscription of the shard has. */
 uint32_t shard_number_for_subscription(const struct shard *s);
-/* The number, which none has, is in the log: that of this subscription, or, if it is 0, not to be given soon. False, with
- * nothing changed, when memory is short. */
+/* The number, which none has, is in the log: that of this subscription, or, if it is 0, not to be given soon. False,
+ * with nothing changed, when memory is short. */
 bool shard_know_subscription(struct shard *s, uint32_t subscription, uint32_t number);
 void shard_unknow_subscription(struct shard *s, uint32_t number);
 

@@ -2,8 +2,8 @@
  *
  * A lost part of so many bytes had at most so many messages as records fit into it, and each may have been of any topic
  * that was there. So a topic counts on behind that many seqs, unless a record behind the lost part says where it stood.
- * The lost part stays in the log, and later starts come to the same seqs; where one has to be cut off, at the log's end, a
- * FLOOR with FLOOR_LOST takes its place.
+ * The lost part stays in the log, and later starts come to the same seqs; where one has to be cut off, at the log's
+ * end, a FLOOR with FLOOR_LOST takes its place.
  */
 #ifndef MQ_SKIP_H
 #define MQ_SKIP_H

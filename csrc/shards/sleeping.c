@@ -121,7 +121,7 @@ void shard_sleep_after_replay(struct worker *w, struct shard *s) {
     }
 }
 
-/* --- names that somebody remembers ------------------------------------------------------------------------------------ */
+/* --- names that somebody remembers -------------------------------------------------------------------------------- */
 
 void shard_keep_topics(struct worker *w, struct shard *s, const char *names, size_t bytes) {
     assert(names || !bytes);

@@ -2,8 +2,9 @@
  * one that retains, until it is told to forget them.
  *
  * A message takes ten bytes: its position in the log and how many hold it, in pages of STREAM_PAGE. A page is freed
- * with its last message; a null pointer takes its place, so that one old message does not keep the later pages. Seqs that
- * nobody ever had cost nothing, however many they are (stream_runs.h). The first page that a stream ever has begins small, and grows, as many topics have few messages, once.
+ * with its last message; a null pointer takes its place, so that one old message does not keep the later pages. Seqs
+ * that nobody ever had cost nothing, however many they are (stream_runs.h). The first page that a stream ever has
+ * begins small, and grows, as many topics have few messages, once.
  *
  * Does not know who holds a message, except whether its topic does. Of positions it knows only that 0 is none, that the
  * two high bits are free, and that older messages usually have lower ones.

@@ -1,8 +1,8 @@
 /* Which pages a stream has: runs of neighbouring pages, each a list of pointers by their numbers.
  *
- * A stream nearly always has one run. Where seqs jump, because recovery raised them behind damage, or because old messages
- * were read back long after their neighbours, another run begins, as behind a message that stays while very many come and
- * go: so no pointers are kept for pages that nobody has.
+ * A stream nearly always has one run. Where seqs jump, because recovery raised them behind damage, or because old
+ * messages were read back long after their neighbours, another run begins, as behind a message that stays while very
+ * many come and go: so no pointers are kept for pages that nobody has.
  *
  * Owns the lists, not the pages. Must never: look at what is in a page.
  */

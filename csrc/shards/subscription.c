@@ -1,4 +1,3 @@
-
 #include "shards/subscription.h"
 
 #include <assert.h>

@@ -109,8 +109,8 @@ struct subscription {
     uint32_t redelivery_root;     /* the treap over those in the order of seqs ... */
     uint32_t redelivery_unsorted; /* ... which end here; 0: all are in order */
     struct redelivery_look look;  /* POLICY_KEY */
-    uint64_t
-        owners; /* POLICY_KEY: the round in which owners of slots were found; 0: not since a consumer came or went */
+    /* POLICY_KEY: the round in which owners of slots were found; 0: not since a consumer came or went. */
+    uint64_t owners;
     uint32_t deferred_first, deferred;
     uint32_t inflight, most_inflight; /* see subscribe_policy.most_in_flight */
     uint32_t consumer_first, consumers;
@@ -221,8 +221,8 @@ struct parts_left {
 };
 enum { PARTS_FEW_WORDS = 16 };
 
-/* Words of a bitmap of parts, as the log has them: `count` from number `first` on. Others are as they were; is_all: they
- * are 0. */
+/* Words of a bitmap of parts, as the log has them: `count` from number `first` on. Others are as they were, or, if
+ * is_all, 0. */
 struct parts_span {
     uint32_t first, count;
     bool is_all;

@@ -70,8 +70,8 @@ struct topic {
     bool terminated; /* it takes no more messages */
     bool unserved;   /* its waiting clients are served in the next turn: see unreadable.h */
     bool blocked;    /* by an open transaction: nothing is delivered from blocked_seq on */
-    bool
-        had_ephemeral; /* it had an ephemeral subscription in this process, so the log may lack references its stream has */
+    /* It had an ephemeral subscription in this process, so the log may lack references that its stream has. */
+    bool had_ephemeral;
     uint32_t subscriptions;               /* the first in its list */
     uint32_t subscription_count;          /* without readers, ... */
     uint32_t reader_count;                /* ... which are these */

@@ -16,6 +16,7 @@
 #include "shards/job_parts.h"
 #include "shards/known.h"
 #include "shards/leave.h"
+#include "shards/names.h"
 #include "shards/naming.h"
 #include "shards/pause.h"
 #include "shards/queue.h"
@@ -211,22 +212,12 @@ static enum outcome make_reader(struct worker *w, uint32_t topic, const struct c
     return DONE;
 }
 
-enum outcome topic_subscription(struct worker *w, uint32_t topic, const struct channel_wish *wish,
-                                uint32_t *subscription, uint8_t *status) {
-    struct topic *t = topic_at(&w->topics, topic);
+/* Makes a channel. The first one of a topic gets what waits for it, and the jobs of its tube: those of a long queue in
+ * pieces (handover.c). */
+static enum outcome make_channel(struct worker *w, uint32_t topic, const struct channel_wish *wish,
+                                 uint32_t *subscription, uint8_t *status) {
+    const struct topic *t = topic_at(&w->topics, topic);
     struct shard *s = shard_of_topic(w, t);
-    if (handover_goes_on(t)) return MORE;
-    if (topic_make_durable(w, topic, status) == LATER) return LATER;
-    if (*status == STATUS_OK && wish->start) {
-        enum outcome outcome = topic_retain_all(w, topic, status);
-        if (outcome != DONE) return outcome;
-    }
-    if (*status != STATUS_OK) return DONE;
-    *subscription = subscription_find(w, topic, wish->name, wish->name_bytes);
-    bool reads = wish->ephemeral && wish->start;
-    if (*subscription && worker_subscription(w, *subscription)->reader != reads) *status = STATUS_INVALID;
-    if (*subscription) return DONE;
-    if (reads) return make_reader(w, topic, wish, subscription, status);
     bool ephemeral = wish->ephemeral || t->ephemeral;
     size_t name_bytes = wish->name_bytes;
     struct numbers jobs = {0};
@@ -259,6 +250,24 @@ enum outcome topic_subscription(struct worker *w, uint32_t topic, const struct c
     }
     free(jobs.items);
     return outcome;
+}
+
+enum outcome topic_subscription(struct worker *w, uint32_t topic, const struct channel_wish *wish,
+                                uint32_t *subscription, uint8_t *status) {
+    const struct topic *t = topic_at(&w->topics, topic);
+    if (handover_goes_on(t)) return MORE;
+    if (topic_make_durable(w, topic, status) == LATER) return LATER;
+    if (*status == STATUS_OK && wish->start) {
+        enum outcome outcome = topic_retain_all(w, topic, status);
+        if (outcome != DONE) return outcome;
+    }
+    if (*status != STATUS_OK) return DONE;
+    *subscription = subscription_find(w, topic, wish->name, wish->name_bytes);
+    bool reads = wish->ephemeral && wish->start;
+    if (*subscription && worker_subscription(w, *subscription)->reader != reads) *status = STATUS_INVALID;
+    if (*subscription) return DONE;
+    return reads ? make_reader(w, topic, wish, subscription, status)
+                 : make_channel(w, topic, wish, subscription, status);
 }
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */
@@ -491,7 +500,7 @@ static struct channel_wish channel_named(const struct message *m) {
     const char *name = memchr(body, '\n', m->body_bytes);
     if (!name) return (struct channel_wish){0};
     struct channel_wish wish = {.name = name + 1, .name_bytes = (size_t)(end - name - 1)};
-    wish.ephemeral = topic_ends_ephemeral(wish.name, wish.name_bytes);
+    wish.ephemeral = name_is_ephemeral(wish.name, wish.name_bytes);
     return wish;
 }
 

@@ -120,7 +120,7 @@ static enum outcome publish_staged(struct worker *w, uint32_t topic, const struc
         return DONE;
     }
     memcpy(&a, record_attributes(r), sizeof a);
-    uint32_t body_bytes = (uint32_t)record_body_bytes(r), parts = message_packed(r);
+    uint32_t parts = message_packed(r);
     if (goes_to_queue(t) && worker_jobs(w) + parts + 1 >= WORKER_MAX_JOBS) {
         stop_writing(w, topic);
         return LATER;
@@ -130,11 +130,11 @@ static enum outcome publish_staged(struct worker *w, uint32_t topic, const struc
     r = log_read(s->log, item->position);
     bool kept = topic_keeps(t, item->seq, true);
     uint16_t flags = (uint16_t)(PUBLISH_COMMITTED | (kept ? 0 : PUBLISH_UNAWAITED) | (r->flags & MESSAGE_HEADERS));
-    uint64_t id = r->id;
-    log_position position = shard_log_publish(w, s, topic, item->seq, id, a.publish, record_body(r), body_bytes, flags);
-    stream_enter(w, topic, item->seq, id, position, ENTER_UNAWAITED);
+    struct arrival one = {.id = r->id, .content = record_body(r), .content_bytes = (uint32_t)record_body_bytes(r)};
+    log_position position = shard_log_publish(w, s, topic, item->seq, &one, a.publish, flags);
+    stream_enter(w, topic, item->seq, one.id, position, ENTER_UNAWAITED);
     let_pass(w, topic, item->seq);
-    queue_enter(w, topic, id, parts, a.publish.pri, 0, position);
+    queue_enter(w, topic, one.id, parts, a.publish.pri, 0, position);
     return DONE;
 }
 
@@ -165,7 +165,7 @@ void transaction_stage(struct worker *w, uint32_t topic, const struct message *m
     struct staged_attributes a = {.txn = m->txn, .publish = {.pri = m->pri, .ttr_ns = m->ttr_ns}};
     uint16_t flags = m->flags & MSG_HEADERS ? MESSAGE_HEADERS : 0;
     uint64_t seq = t->next_seq++;
-    log_position position = shard_log_staged(w, s, topic, seq, one->id, &a, one->content, one->content_bytes, flags);
+    log_position position = shard_log_staged(w, s, topic, seq, one, &a, flags);
     transaction_staged(w, transaction, seq, position);
     t->messages++;
     w->count->published++;

@@ -1,4 +1,3 @@
-
 #include "shards/transactions.h"
 
 #include <assert.h>

@@ -47,6 +47,13 @@ static uint32_t best_readable(struct worker *w, uint32_t client, bool *more) {
     return 0;
 }
 
+/* Gives a job to the client that has asked for one. */
+static void give(struct worker *w, uint32_t client, const struct message *m, uint32_t job) {
+    queue_take(w, job);
+    queue_make_reserved(w, job, client);
+    request_deliver(w, client, m->slot, m->kind, job);
+}
+
 enum outcome tube_reserve(struct worker *w, uint32_t client, const struct message *m) {
     note_wish(w, client, m);
     bool more = want_watched(w, client), soon = queue_deadline_soon(w, client);
@@ -54,9 +61,7 @@ enum outcome tube_reserve(struct worker *w, uint32_t client, const struct messag
     if (soon && !queue_any_ready(w, client)) {
         request_done(w, client, m, STATUS_DEADLINE_SOON);
     } else if (job) {
-        queue_take(w, job);
-        queue_make_reserved(w, job, client);
-        request_deliver(w, client, m->slot, m->kind, job);
+        give(w, client, m, job);
     } else if (more) {
         return MORE;
     } else if (m->wait_ns == 0) {
@@ -92,9 +97,7 @@ enum outcome tube_take(struct worker *w, uint32_t client, const struct message *
         request_done(w, client, m, STATUS_NONE);
         return DONE;
     }
-    queue_take(w, job);
-    queue_make_reserved(w, job, client);
-    request_deliver(w, client, m->slot, m->kind, job);
+    give(w, client, m, job);
     return DONE;
 }
 
@@ -108,9 +111,7 @@ enum outcome tube_reserve_id(struct worker *w, uint32_t client, const struct mes
         request_done(w, client, m, STATUS_NOT_FOUND);
         return DONE;
     }
-    queue_take(w, job);
-    queue_make_reserved(w, job, client);
-    request_deliver(w, client, m->slot, m->kind, job);
+    give(w, client, m, job);
     return DONE;
 }
 

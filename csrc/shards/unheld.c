@@ -1,6 +1,6 @@
 /* What a subscription that was set back does not hold: the messages between its cursor and `held_from`, where the
- * cursor was before. It takes those that are retained back as it passes them. If it is durable, segments with that range are
- * kept meanwhile: it is pinned. Memory only.
+ * cursor was before. It takes those that are retained back as it passes them. If it is durable, segments with that
+ * range are kept meanwhile: it is pinned. Memory only.
  */
 #include "shards/unheld.h"
 

@@ -1,4 +1,3 @@
-
 #include "shards/unreadable.h"
 
 #include <stdlib.h>

@@ -10,8 +10,8 @@
 #include "shards/topic.h"
 #include "shards/worker_state.h"
 
-/* Whether a message can be read. Of a large one LOOK_PIECE_BYTES are looked at in a turn: READ_MORE until that is done, so
- * who asks asks again in the next turn. One is looked at at a time; it may be delivered for READ_KEPT_NS then. */
+/* Whether a message can be read. Of a large one LOOK_PIECE_BYTES are looked at in a turn: READ_MORE until that is done,
+ * so who asks asks again in the next turn. One is looked at at a time; it may be delivered for READ_KEPT_NS then. */
 enum readable { READ_FAILS, READ_WHOLE, READ_MORE };
 enum { LOOK_PIECE_BYTES = 4 << 20, READ_KEPT_NS = 1000000000 };
 enum readable large_readable(struct worker *w, const struct shard *s, const struct record *r);

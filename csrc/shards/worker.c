@@ -1,12 +1,11 @@
 #define _GNU_SOURCE
-
+/* A worker is made, takes its turns, and sleeps between them. */
 #include <assert.h>
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -42,32 +41,6 @@ enum {
     MUCH_BYTES = 32 << 10,      /* after so much has been written at a stretch ... */
     SPIN_AFTER_MUCH_NS = 10000, /* ... no longer is spun than a wake-up costs in processor time */
 };
-
-/* --- the board ---------------------------------------------------------------------------------------------------- */
-
-static struct board *board_map(int fd) {
-    void *board = mmap(NULL, sizeof(struct board), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    return board == MAP_FAILED ? NULL : board;
-}
-
-bool board_format(int fd) {
-    if (ftruncate(fd, sizeof(struct board)) < 0) return false;
-    struct board *board = board_map(fd);
-    if (!board) return false;
-    atomic_store(&board->next_id, 1);
-    login_attempts_format(&board->logins, 0);
-    munmap(board, sizeof *board);
-    return true;
-}
-
-bool board_drain(int fd) {
-    struct board *board = board_map(fd);
-    if (!board) return false;
-    /* Acceptors read it with relaxed loads: no other memory depends on it. */
-    atomic_store_explicit(&board->draining, 1, memory_order_relaxed);
-    munmap(board, sizeof *board);
-    return true;
-}
 
 /* --- life --------------------------------------------------------------------------------------------------------- */
 
@@ -129,7 +102,7 @@ void worker_free(struct worker *w) {
     index_close(&w->ids);
     arena_close(&w->reservations);
     arena_close(&w->jobs);
-    if (w->board) munmap(w->board, sizeof *w->board);
+    board_unmap(w->board);
     if (w->poll_fd >= 0) close(w->poll_fd);
     free(w);
 }
@@ -335,47 +308,66 @@ static bool is_owed(const struct worker *w) {
     return w->wanting && w->subscriptions.touched_first && !log_large_goes_on(w->wanting->log);
 }
 
+/* Goes on with what earlier turns have left, and does what is due now. True if there was any. */
+static bool go_on(struct worker *w) {
+    bool busy = give_up_unserved(w);
+    busy |= peers_leave(w);
+    busy |= requests_resume(w);
+    busy |= consumers_leave(w);
+    busy |= upto_goes_on(w);
+    busy |= tombs_clear(w);
+    busy |= subscriptions_clear_orphans(w);
+    busy |= transactions_clear(w);
+    busy |= handovers_go_on(w);
+    busy |= releases_go_on(w);
+    busy |= keepings_go_on(w);
+    busy |= larges_go_on(w);
+    busy |= queue_give_back(w);
+    busy |= queue_tick(w);
+    busy |= subscriptions_tick(w);
+    worker_share_piece(w);
+    requests_run_parked(w);
+    return busy;
+}
+
+static bool take_in_all(struct worker *w) {
+    bool busy = false;
+    struct peer *p;
+    for (uint64_t rest = w->peers_there; (p = peer_next(w, &rest));) busy |= take_in(w, (uint32_t)(p - w->peers));
+    return busy;
+}
+
+/* Answers publishers before the deliveries of their messages are made. Finishes are written first, as before any
+ * answer. */
+static void answer_before_deliveries(struct worker *w) {
+    if (w->sync == SYNC_ALWAYS || w->sync_errno || !w->subscriptions.due_first) return;
+    subscriptions_write(w);
+    if (!flush_logs(w) || is_owed(w)) return;
+    release_all(w);
+    publish_all(w);
+}
+
+static bool deliver(struct worker *w) {
+    bool busy = dispatch(w);
+    subscriptions_write(w);
+    busy |= shards_forget(w);
+    busy |= shards_forget_retained(w);
+    return busy;
+}
+
 bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
+    bool busy = false;
     worker_set_time(w, now_ns, wall_ns);
     if (w->wanting) want_no_more(w);
     durations_turn(&w->durations, w->count, now_ns);
-    bool busy = false;
     if (w->steps > w->most_steps) w->most_steps = w->steps;
     w->steps = w->walked = 0;
     w->turns++;
     if (!w->failing) {
-        busy = give_up_unserved(w);
-        busy |= peers_leave(w);
-        busy |= requests_resume(w);
-        busy |= consumers_leave(w);
-        busy |= upto_goes_on(w);
-        busy |= tombs_clear(w);
-        busy |= subscriptions_clear_orphans(w);
-        busy |= transactions_clear(w);
-        busy |= handovers_go_on(w);
-        busy |= releases_go_on(w);
-        busy |= keepings_go_on(w);
-        busy |= larges_go_on(w);
-        busy |= queue_give_back(w);
-        busy |= queue_tick(w);
-        busy |= subscriptions_tick(w);
-        worker_share_piece(w);
-        requests_run_parked(w);
-        struct peer *p;
-        for (uint64_t rest = w->peers_there; (p = peer_next(w, &rest));) busy |= take_in(w, (uint32_t)(p - w->peers));
-        /* Answers publishers before the deliveries of their messages are made. Finishes are written first, as before
-         * any answer. */
-        if (w->sync != SYNC_ALWAYS && !w->sync_errno && w->subscriptions.due_first) {
-            subscriptions_write(w);
-            if (flush_logs(w) && !is_owed(w)) {
-                release_all(w);
-                publish_all(w);
-            }
-        }
-        busy |= dispatch(w);
-        subscriptions_write(w);
-        busy |= shards_forget(w);
-        busy |= shards_forget_retained(w);
+        busy = go_on(w);
+        busy |= take_in_all(w);
+        answer_before_deliveries(w);
+        busy |= deliver(w);
     }
     durations_taken(&w->durations, w->count, now_ns, busy);
     w->failing = !flush_logs(w) || w->sync_errno;

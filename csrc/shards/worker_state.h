@@ -47,8 +47,8 @@ enum {
     WORKER_TURN_MESSAGES = 4096,      /* taken from one acceptor in one turn */
     WORKER_MAX_SUBSCRIPTIONS = 1 << 20,
     WORKER_MAX_DELIVERIES = 1 << 26,
-    WORKER_TURN_STEPS =
-        4096, /* messages or topics that one request, or what is due, touches in one turn; the rest in the next */
+    /* Messages or topics that one request, or what is due, touches in one turn; the rest in the next. */
+    WORKER_TURN_STEPS = 4096,
     WORKER_MAX_SLOTS = 1 << 22,    /* key slots with messages in flight */
     WORKER_MAX_IN_PARTS = 1 << 20, /* deliveries some of whose parts are finished; of those with many parts, fewer */
     WORKER_MAX_ATTACHED = 1 << 22, /* producers */
@@ -99,8 +99,8 @@ struct peer {
     uint32_t joined_client;        /* 0: another answer was sent to it since */
     bool full;                     /* no more deliveries are sent to it in this turn */
     uint64_t window_bytes;         /* in flight to all its consumers */
-    uint32_t leaving,
-        closing; /* the acceptor is gone: the first client, and topic number, not released yet; 0: it is there */
+    /* The acceptor is gone: the first client, and topic number, not released yet; 0: it is there. */
+    uint32_t leaving, closing;
     struct channel *next; /* of its successor, attached when all are released; NULL: none */
 };
 

@@ -351,3 +351,8 @@ struct channel_counters channel_counters(const struct channel *channel);
 
 int64_t many_count(const uint8_t *at, size_t bytes, uint32_t max_bytes);
 bool many_have_headers(const uint8_t *at, size_t bytes);
+
+/* == ringbuf/board == */
+
+bool board_format(int fd);
+bool board_drain(int fd);

@@ -2,9 +2,6 @@
 
 /* == shards/calls == */
 
-bool board_format(int fd);
-bool board_drain(int fd);
-
 struct damage {
     uint32_t shard, segment;
     uint64_t offset, until;

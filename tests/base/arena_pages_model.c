@@ -1,5 +1,5 @@
-/* Takes and frees items at random: each that lives keeps its content, numbers are given out once, and memory of what was
- * freed is given back. */
+/* Takes and frees items at random: each that lives keeps its content, numbers are given out once, and memory of what
+ * was freed is given back. */
 #define _GNU_SOURCE
 #include <assert.h>
 #include <stdio.h>

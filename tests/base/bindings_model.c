@@ -1,5 +1,5 @@
-/* Names that are bound, referred to, let go and forgotten at random, beside a plain list: each is found while it is bound,
- * and there are never more of them, or more bytes, than may be. */
+/* Names that are bound, referred to, let go and forgotten at random, beside a plain list: each is found while it is
+ * bound, and there are never more of them, or more bytes, than may be. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* Walks over all patterns, a piece at a time, while others come and go between pieces and tables grow: a pattern that is there
- * all the while is come by, one that is not there is not, and a piece is no larger than was asked for, but for what stands at
- * one place. */
+/* Walks over all patterns, a piece at a time, while others come and go between pieces and tables grow: a pattern that
+ * is there all the while is come by, one that is not there is not, and a piece is no larger than was asked for, but for
+ * what stands at one place. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>

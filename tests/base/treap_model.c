@@ -1,5 +1,6 @@
-/* A treap beside a model that is an array in order: items come anywhere and go from anywhere. After each round its order is
- * that of the array, no item has a higher priority than its parent, and it is no deeper than chance would have it.
+/* A treap beside a model that is an array in order: items come anywhere and go from anywhere. After each round its
+ * order is that of the array, no item has a higher priority than its parent, and it is no deeper than chance would have
+ * it.
  */
 #include <assert.h>
 #include <stdio.h>

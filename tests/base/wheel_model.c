@@ -101,7 +101,8 @@ static void run(uint64_t seed, uint32_t used, uint32_t steps) {
     wheel_free(&wheel);
 }
 
-/* Many in one slot: each call deals out no more than it may, nobody is lost, and what is taken off meanwhile stays off. */
+/* Many in one slot: each call deals out no more than it may, nobody is lost, and what is taken off meanwhile stays
+ * off. */
 static void crowd(void) {
     random_state = 7;
     memset(model, 0, sizeof model);

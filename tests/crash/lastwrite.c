@@ -1,5 +1,5 @@
-/* For tests: a process is killed before its second write to a file at a place, counted from when the file that DIE_IF names is
- * there. */
+/* For tests: a process is killed before its second write to a file at a place, counted from when the file that DIE_IF
+ * names is there. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <signal.h>

@@ -1,4 +1,5 @@
-/* What a power cut would leave: an LD_PRELOAD shim that keeps, beside a data directory, a copy of what was made durable.
+/* What a power cut would leave: an LD_PRELOAD shim that keeps, beside a data directory, a copy of what was made
+ * durable.
  *
  * POWERCUT_DIR is watched, POWERCUT_SHADOW is written to:
  *
@@ -6,8 +7,8 @@
  *   names-<n>   the entries of a directory when it was last synced: lines of "<inode> <d or f> <name>"
  *
  * A file that was never synced has no content after the cut, and one whose directory was not synced since it was made
- * or renamed does not exist, whatever else was synced: POSIX promises no more. The copy is taken before the sync begins,
- * so that what is written meanwhile does not count.
+ * or renamed does not exist, whatever else was synced: POSIX promises no more. The copy is taken before the sync
+ * begins, so that what is written meanwhile does not count.
  *
  * Nothing is synced for real: the processes are killed, not the machine.
  */

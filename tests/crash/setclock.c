@@ -1,4 +1,5 @@
-/* To be preloaded: the wall clock is off by what the file CLOCK_OFF says (nanoseconds, as eight bytes), at any moment. */
+/* To be preloaded: the wall clock is off by what the file CLOCK_OFF says (nanoseconds, as eight bytes), at any
+ * moment. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

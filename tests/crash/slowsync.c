@@ -1,5 +1,5 @@
-/* For tests: fsync, cutting a file, and making room behind its end, take a second for as long as the file that SLOW_IF names is
- * there, as on a disk that has much to do. fdatasync, with which segments are synced, is as it is. */
+/* For tests: fsync, cutting a file, and making room behind its end, take a second for as long as the file that SLOW_IF
+ * names is there, as on a disk that has much to do. fdatasync, with which segments are synced, is as it is. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-/* For tests: a disk that has no room for large pieces, and files that cannot be cut, for as long as the file that UNCUT_IF names is
- * there. Each cut that is tried adds a byte to that file. */
+/* For tests: a disk that has no room for large pieces, and files that cannot be cut, for as long as the file that
+ * UNCUT_IF names is there. Each cut that is tried adds a byte to that file. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

@@ -133,7 +133,8 @@ static bool holds_ahead(const struct worker *w, uint32_t subscription, uint64_t 
     uint64_t until = s->gone ? s->held_from : topic_given_until(t);
     if (seq < (s->gone ? s->cursor : subscription_held_from(s)) || seq >= until || stream_delayed(&t->stream, seq))
         return false;
-    /* Jobs come in no order of seqs: those that have not yet are the job queue's alone, though the cursor is before them. */
+    /* Jobs come in no order of seqs: those that have not yet are the job queue's alone, though the cursor is before
+     * them. */
     return !is_adopted(t) || *stream_page_references(stream_page(&t->stream, seq), seq) != 1;
 }
 
@@ -146,8 +147,8 @@ static bool audit_holder(const struct worker *w, uint32_t subscription, uint64_t
     return delivery || holds_ahead(w, subscription, seq);
 }
 
-/* Channels of a topic that cannot be found any more, and release what they had (leave.c): one after the other, or 0. Of topic 0:
- * those of which only deliveries are left. */
+/* Channels of a topic that cannot be found any more, and release what they had (leave.c): one after the other, or 0. Of
+ * topic 0: those of which only deliveries are left. */
 static uint32_t next_gone(const struct worker *w, uint32_t topic, uint32_t after) {
     for (uint32_t n = after + 1; n < w->subscriptions.arena.end; n++)
         if (at(w, n)->gone && at(w, n)->topic == topic) return n;
@@ -236,8 +237,8 @@ static uint64_t live_at(const struct shard *s, uint64_t *live, log_position posi
     return 1;
 }
 
-/* Of a transaction the records that are to be read again at its end: in the order of their seqs, the acknowledgements each in
- * the list of its message. */
+/* Of a transaction the records that are to be read again at its end: in the order of their seqs, the acknowledgements
+ * each in the list of its message. */
 static uint64_t live_in_transaction(const struct worker *w, const struct transaction *of, uint64_t *live) {
     uint64_t all = 0;
     for (size_t i = of->done; i < of->count; i++) {
@@ -354,8 +355,8 @@ void audit_at_rest(const struct worker *w) {
 
 enum what { A_TOPIC, A_CHANNEL, A_MESSAGE_OF_CHANNEL, A_MESSAGE_OF_TOPIC, A_KEPT_MESSAGE };
 
-/* The state of a message that was passed and held back, and counts as delivered once when the log is read back; and of one that was
- * adopted from the job queue, which lay ahead of the cursor until the record of that was gone. */
+/* The state of a message that was passed and held back, and counts as delivered once when the log is read back; and of
+ * one that was adopted from the job queue, which lay ahead of the cursor until the record of that was gone. */
 #define HELD_BACK UINT32_MAX
 
 struct holding {

@@ -22,9 +22,10 @@ struct holdings {
 struct holdings holdings_of(const struct worker *w);
 void holdings_free(struct holdings *all);
 enum likeness {
-    ALIKE,   /* what was held is held, in the same state, and nothing else is */
-    NO_LESS, /* what could not be written to a full disk may be as it was before */
-    NO_NAME_LESS, /* what ephemeral channels have taken, or is being let go, may be gone, or come back: topics and channels are there */
+    ALIKE,        /* what was held is held, in the same state, and nothing else is */
+    NO_LESS,      /* what could not be written to a full disk may be as it was before */
+    NO_NAME_LESS, /* topics and channels are there; what ephemeral channels have taken, or is being let go, may be gone
+                     or back */
 };
 /* What may be expected if it ends now, in the midst of what goes on for several turns. */
 enum likeness likeness_now(const struct worker *w);

@@ -1,8 +1,9 @@
 /* Scripts of bytes against the whole message path: connections, an acceptor, workers, their logs, crashes.
  *
- * An input is a script: each byte chooses what happens next (a client connects, sends a command that is mostly sensible,
- * sends garbage, reads, closes; an engine takes a turn; time passes; a disk is full; a process dies), the bytes after it
- * are its parameters. Everything runs in this process, one turn at a time, so a script does the same each time.
+ * An input is a script: each byte chooses what happens next (a client connects, sends a command that is mostly
+ * sensible, sends garbage, reads, closes; an engine takes a turn; time passes; a disk is full; a process dies), the
+ * bytes after it are its parameters. Everything runs in this process, one turn at a time, so a script does the same
+ * each time.
  *
  * What is looked for: assertions, and what the address and undefined behaviour sanitizers see; and two things are
  * checked here: each client gets whole replies of known words, and a replay never finds a log damaged.

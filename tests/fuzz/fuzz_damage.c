@@ -1,8 +1,8 @@
-/* As fuzz_shard, but between the end of a worker and the next one something spoils its segments: sectors of zeros, flipped
- * bits, files cut short, or the same in the files with copies of names.
+/* As fuzz_shard, but between the end of a worker and the next one something spoils its segments: sectors of zeros,
+ * flipped bits, files cut short, or the same in the files with copies of names.
  *
- * What is looked for: no count is wrong afterwards, whatever was hit; and what was held and not hit is held, as long as only
- * the segments or only the copies were hit since the world began.
+ * What is looked for: no count is wrong afterwards, whatever was hit; and what was held and not hit is held, as long as
+ * only the segments or only the copies were hit since the world began.
  */
 #define SPOIL
 #include "fuzz_shard.c"

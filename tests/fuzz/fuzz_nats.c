@@ -1,9 +1,10 @@
-/* Scripts of bytes against the NATS codec, its tries and the mesh: clients on three acceptors, and a fourth that is made up.
+/* Scripts of bytes against the NATS codec, its tries and the mesh: clients on three acceptors, and a fourth that is
+ * made up.
  *
- * An input is a script: each byte chooses what happens next (a client connects, subscribes, publishes, sends garbage, reads
- * nothing, closes; an acceptor takes a turn; time passes; an acceptor dies; the made-up one says something, right or wrong), the
- * bytes after it are its parameters. Everything runs in this process, one turn at a time, so a script does the same each
- * time.
+ * An input is a script: each byte chooses what happens next (a client connects, subscribes, publishes, sends garbage,
+ * reads nothing, closes; an acceptor takes a turn; time passes; an acceptor dies; the made-up one says something, right
+ * or wrong), the bytes after it are its parameters. Everything runs in this process, one turn at a time, so a script
+ * does the same each time.
  *
  * What is looked for: assertions, and what the sanitizers see; and, of clients that said nothing wrong, that
  *   - each gets whole lines of known words, and payloads that were published to a subject that its pattern matches
@@ -529,8 +530,8 @@ static bool await_pong(struct nats_client *c) {
     return true;
 }
 
-/* Who has subscribed and heard PONG gets what is published after that; and when the publisher has heard PONG, it is ahead of
- * the subscriber's next one. */
+/* Who has subscribed and heard PONG gets what is published after that; and when the publisher has heard PONG, it is
+ * ahead of the subscriber's next one. */
 static void keep_promises(void) {
     char subject[SUBJECT_BYTES];
     struct nats_client *to = some_straight(), *from = some_straight();

@@ -1,8 +1,9 @@
-/* Requests of HTTP to NSQ's API, as an acceptor serves them: bytes that a stranger sends, whole and spoilt, cut anywhere.
+/* Requests of HTTP to NSQ's API, as an acceptor serves them: bytes that a stranger sends, whole and spoilt, cut
+ * anywhere.
  *
- * The functions that read them get each input in memory of its own size, so that the sanitizers see who reads beyond it.
- * Then clients say the same to an acceptor with workers, while workers die, disks are full and time passes. The target
- * plays Python's part: a connection that is handed over is closed, or comes back as it is.
+ * The functions that read them get each input in memory of its own size, so that the sanitizers see who reads beyond
+ * it. Then clients say the same to an acceptor with workers, while workers die, disks are full and time passes. The
+ * target plays Python's part: a connection that is handed over is closed, or comes back as it is.
  *
  * What is looked for, beside assertions and what the sanitizers see: what is read lies inside what was given; bodies in
  * chunks come out as they went in; clients get whole answers, one for each request and no more, as long as they made no

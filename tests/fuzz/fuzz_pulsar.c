@@ -1,5 +1,5 @@
-/* Pulsar's frames: bytes that a stranger sent, to the functions that read them; and what was written rightly has to be read
- * so. Each input lies in memory of its own size, so that the sanitizers see who reads beyond it.
+/* Pulsar's frames: bytes that a stranger sent, to the functions that read them; and what was written rightly has to be
+ * read so. Each input lies in memory of its own size, so that the sanitizers see who reads beyond it.
  */
 #include <assert.h>
 #include <stdlib.h>

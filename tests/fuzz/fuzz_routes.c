@@ -1,6 +1,6 @@
-/* Scripts of bytes against routes and leaf nodes: three servers with clients, connections between them that come and go, a leaf
- * node of one of them, and a peer that is made up, a server, a leaf node or a hub, and says what it likes; some of them
- * compressed. Everything runs in this process, one turn at a time, so a script does the same each time.
+/* Scripts of bytes against routes and leaf nodes: three servers with clients, connections between them that come and
+ * go, a leaf node of one of them, and a peer that is made up, a server, a leaf node or a hub, and says what it likes;
+ * some of them compressed. Everything runs in this process, one turn at a time, so a script does the same each time.
  *
  * What is looked for: assertions, and what the sanitizers see; and, when nothing is on its way, that a message comes
  *   - once to all who want it alone, at the server where it is published, at those that have a route to that, and

@@ -1,7 +1,7 @@
-/* Scripts of bytes as blocks of S2: the decoder stays in its bounds, and makes as many bytes as a block says, or says that it
- * is corrupt. A script is taken as it is, and with a part of it as elements that are mostly right; and what it is made into, at
- * every level, is what comes back. So it is with streams, however they are cut into pieces. What each is given lies where the
- * sanitizer sees every byte too many. */
+/* Scripts of bytes as blocks of S2: the decoder stays in its bounds, and makes as many bytes as a block says, or says
+ * that it is corrupt. A script is taken as it is, and with a part of it as elements that are mostly right; and what it
+ * is made into, at every level, is what comes back. So it is with streams, however they are cut into pieces. What each
+ * is given lies where the sanitizer sees every byte too many. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
-/* Frames of websockets: what a client sent rightly has to come out as it went in, however it was cut into pieces and wherever it is
- * put; of what a stranger sends nothing may be read or written that is not there. Each piece lies in memory of its own size.
+/* Frames of websockets: what a client sent rightly has to come out as it went in, however it was cut into pieces and
+ * wherever it is put; of what a stranger sends nothing may be read or written that is not there. Each piece lies in
+ * memory of its own size.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -121,9 +122,10 @@ static void take_all(struct websocket *ws, bool honest) {
 
 /* A closing frame of ours is one that a client may send back. */
 static void end_rightly(struct websocket *ws) {
-    static const char *const reasons[] = {"", "x", "aé€😀", "a reason that is so long that it has to be cut, which is where "
-                                                           "it would be too long for the payload of a control frame: "
-                                                           "one hundred and twenty-five bytes"};
+    static const char too_long[] =
+        "a reason that is so long that it has to be cut, which is where it would be too long "
+        "for the payload of a control frame: one hundred and twenty-five bytes";
+    static const char *const reasons[] = {"", "x", "aé€😀", too_long};
     uint8_t payload[WEBSOCKET_CONTROL_BYTES], status = (uint8_t)pick(4);
     size_t bytes = websocket_closing(payload, (uint16_t)(1000 + status), reasons[pick(4)]);
     assert(bytes >= 2 && bytes <= sizeof payload);

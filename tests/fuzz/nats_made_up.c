@@ -51,7 +51,8 @@ static size_t put_text(uint8_t *to, const char *text) {
     return strlen(text);
 }
 
-/* Of, or for, a server behind a route that there may be: hardly ever, since then nothing is known of what comes to whom. */
+/* Of, or for, a server behind a route that there may be: hardly ever, since then nothing is known of what comes to
+ * whom. */
 static uint32_t some_route(void) {
     return pick(200) ? 0 : ((const uint32_t[]){1, BOARD_MAX_ACCEPTORS, BOARD_MAX_ACCEPTORS + 1, NATS_OTHERS})[pick(4)];
 }

@@ -64,7 +64,7 @@ extern struct side {
     bool unsure; /* what comes may have been sent before something that ended its flight */
 } side;
 
-/* --- shard_says.c: what a connection of an acceptor says, with parameters out of the script ------------------------- */
+/* --- shard_says.c: what a connection of an acceptor says, with parameters out of the script ----------------------- */
 
 void say_publish(uint32_t acceptor, struct connection *c);
 void say_publish_each(uint32_t acceptor, struct connection *c);

@@ -78,8 +78,8 @@ static bool gather(uint32_t acceptor, uint32_t worker, const struct message *m) 
     return true;
 }
 
-/* Of flags that do not belong to a message, those that it may get all the same. What is taken for an arrival is not taken
- * for headers: what is left of these would be a body. */
+/* Of flags that do not belong to a message, those that it may get all the same. What is taken for an arrival is not
+ * taken for headers: what is left of these would be a body. */
 static uint16_t strange(const struct message *m, uint16_t flags) {
     bool has_headers = m->kind == MSG_PUBLISH && m->flags & MSG_HEADERS;
     return has_headers ? flags & (uint16_t)~MSG_OF_PRODUCER : flags;
@@ -209,7 +209,8 @@ void say_publish(uint32_t acceptor, struct connection *c) {
     ask(acceptor, c, worker, m, scratch, before + bytes);
 }
 
-/* Several, of which now and then something is wrong; whatever it is, each is answered, or one for all is that it is INVALID. */
+/* Several, of which now and then something is wrong; whatever it is, each is answered, or one for all is that it is
+ * INVALID. */
 void say_publish_each(uint32_t acceptor, struct connection *c) {
     uint32_t topic = pick(TOPICS), worker = shard_of(topic) % WORKERS, count = 1 + pick(pick(4) ? 6 : EACH_MOST);
     struct relation *r = &c->with[worker];

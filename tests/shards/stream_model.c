@@ -1,6 +1,6 @@
-/* A stream of messages beside a plain array of what each is: they come in order, or long after their neighbours; go in any
- * order, some never; are retained and forgotten, held again and looked for. And what a message that stays for ever costs
- * while millions come and go behind it. */
+/* A stream of messages beside a plain array of what each is: they come in order, or long after their neighbours; go in
+ * any order, some never; are retained and forgotten, held again and looked for. And what a message that stays for ever
+ * costs while millions come and go behind it. */
 #include <assert.h>
 #include <malloc.h>
 #include <stdio.h>

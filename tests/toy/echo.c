@@ -1,7 +1,7 @@
 /* A protocol as small as one can be, to show what belongs to one: docs/protocols.md walks through it.
  *
- * The first line that a client sends names a topic. From then on each line is published into it, and what is in the topic
- * comes back as lines: to one of those who named it, as all of them are consumers of the same channel.
+ * The first line that a client sends names a topic. From then on each line is published into it, and what is in the
+ * topic comes back as lines: to one of those who named it, as all of them are consumers of the same channel.
  */
 #include <string.h>
 

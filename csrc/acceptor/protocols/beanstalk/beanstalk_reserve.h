@@ -3,8 +3,8 @@
  *   probing   every worker concerned is asked for its most urgent message. If any has one:
  *   taking    the worker with the smallest (pri, id) is asked for it, provided it is still no less urgent than what the
  *             second best had; if another client was faster, probing begins anew (some client makes progress each time)
- *   waiting   no worker had any: all are asked to reserve. The first delivery is the reply; the others are cancelled, and
- *             what they deliver nevertheless is returned, untouched
+ *   waiting   no worker had any: all are asked to reserve. The first delivery is the reply; the others are cancelled,
+ *             and what they deliver nevertheless is returned, untouched
  *
  * It runs alone on its connection: nothing else is under way, and no input is taken until all workers have answered.
  * Its slot is the one at the head all that time, and all its messages bear that slot's number.

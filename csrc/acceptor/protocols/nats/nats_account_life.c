@@ -1,11 +1,11 @@
 /* When an account goes. It stays while something keeps it: Python, which may use its number; connections in it, imports
- * that lead to it, and messages that are still being handed out; what it shares; what other servers want in it; routes of
- * its own; and other acceptors that have told us their number of it.
+ * that lead to it, and messages that are still being handed out; what it shares; what other servers want in it; routes
+ * of its own; and other acceptors that have told us their number of it.
  *
- * Acceptors tell each other the number of an account before anything else in it, and that it is free when nothing of their
- * own keeps the account. Each keeps it until all others have said so, which they do whether or not it is named to them: so
- * two acceptors do not keep an account for each other. The ring keeps the order, so a number that is used again is never
- * taken for the account that had it before.
+ * Acceptors tell each other the number of an account before anything else in it, and that it is free when nothing of
+ * their own keeps the account. Each keeps it until all others have said so, which they do whether or not it is named to
+ * them: so two acceptors do not keep an account for each other. The ring keeps the order, so a number that is used
+ * again is never taken for the account that had it before.
  */
 #include "acceptor/protocols/nats/nats_account_life.h"
 

@@ -19,8 +19,8 @@ struct nats_account {
     struct nats_shares *shares;   /* its mappings and imports; NULL: none */
     struct subjects *importing;   /* the streams that it imports, by their subjects in it; NULL: none */
     struct nats_shadows *shadows; /* what accounts that import its streams want of it; NULL: nothing */
-    struct nats_subscription
-        *answers; /* receives the account's answers to requests from other accounts; NULL: there are none */
+    /* Receives the account's answers to requests from other accounts; NULL: there are none. */
+    struct nats_subscription *answers;
     struct subjects *subjects; /* what our clients want */
     struct subjects *remote;   /* what others want (struct nats_remote); NULL while they want nothing */
     char *name;                /* the same at all servers of the cluster */

@@ -104,8 +104,8 @@ static void take_from_account(struct nats_server *server, const struct waiting *
     if (account != NULL) account->expected--;
 }
 
-/* One whose time is over, if any of some random ones is; or else the first to be, of the account that has most. So requests
- * that are never answered take no slot from another account that has few. */
+/* One whose time is over, if any of some random ones is; or else the first to be, of the account that has most. So
+ * requests that are never answered take no slot from another account that has few. */
 static uint32_t take_used_slot(const struct acceptor *a, struct nats_server *server) {
     struct nats_answers *answers = server->answers;
     uint32_t found = 0, most = 0;

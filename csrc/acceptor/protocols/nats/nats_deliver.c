@@ -445,8 +445,8 @@ static void deliver_outside(struct nats_delivery *d, struct text name, const str
         choose(d, abroad, pick_among(d->server, there, among), name);
 }
 
-/* Delivers to one member of a group: in this cluster, as far as `all` allows, or else outside of it. Members in accounts
- * that import the message count as members of this account. */
+/* Delivers to one member of a group: in this cluster, as far as `all` allows, or else outside of it. Members in
+ * accounts that import the message count as members of this account. */
 static void deliver_named(struct nats_delivery *d, struct text name, struct abroad *abroad,
                           struct nats_candidates all) {
     struct nats_candidates among = all;
@@ -599,17 +599,16 @@ static struct nats_candidates audience_of(uint32_t from, const struct nats_messa
     return (struct nats_candidates){.kinds = kinds, .origin = m->origin};
 }
 
-void nats_deliver_from_route(struct acceptor *a, struct nats_server *server, uint32_t number, uint32_t from, bool kept,
-                             const struct nats_message *message, const struct text *groups, size_t count,
-                             bool *answers) {
+void nats_deliver_from_route(struct acceptor *a, struct nats_server *server, uint32_t number,
+                             const struct nats_routed *how, const struct nats_message *message, bool *answers) {
     struct nats_delivery d = nats_delivery_of(a, server, &server->accounts[number]);
     struct abroad abroad;
     d.message = message;
-    d.kept = kept;
+    d.kept = how->kept;
     look_at_shadows(&d);
     begin_abroad(server, &abroad, number, PASSED_FROM_ROUTE);
-    d.hub = nats_is_hub(from) ? message->origin : 0;
-    deliver_to(&d, &abroad, audience_of(from, message), (struct named){.names = groups, .count = count});
+    d.hub = nats_is_hub(how->from) ? message->origin : 0;
+    deliver_to(&d, &abroad, audience_of(how->from, message), (struct named){.names = how->groups, .count = how->count});
     if (server->latencies != NULL && d.delivered > 0) nats_half_begin(a, server, number, message->reply);
     nats_made(&d);
     *answers = d.answers;

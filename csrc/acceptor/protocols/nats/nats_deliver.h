@@ -35,9 +35,8 @@ size_t nats_deliver_from_acceptor(struct acceptor *a, struct nats_server *server
                                   const struct nats_message *message, bool alone, struct text *groups, size_t count,
                                   bool *answers);
 /* See nats_deliver_routed(). */
-void nats_deliver_from_route(struct acceptor *a, struct nats_server *server, uint32_t account, uint32_t from, bool kept,
-                             const struct nats_message *message, const struct text *groups, size_t count,
-                             bool *answers);
+void nats_deliver_from_route(struct acceptor *a, struct nats_server *server, uint32_t account,
+                             const struct nats_routed *how, const struct nats_message *message, bool *answers);
 
 /* Delivers a message that `account` imports as a stream: to all here who want it, and to leaf nodes, but to no server,
  * since each imports for itself. Groups get it as they were awarded to the import (nats_shadows.h). `from_server`: it

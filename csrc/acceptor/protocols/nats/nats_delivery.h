@@ -63,8 +63,8 @@ static inline struct nats_delivery nats_delivery_of(struct acceptor *a, struct n
     return d;
 }
 
-/* What the delivery has cost so far, in the units of HANDED_PER_TURN. To find who wants a message may take longer than to
- * give it to them. */
+/* What the delivery has cost so far, in the units of HANDED_PER_TURN. To find who wants a message may take longer than
+ * to give it to them. */
 static inline size_t nats_handed(const struct nats_delivery *d) {
     return (size_t)(d->looked + d->server->walked + d->bytes / HANDED_BYTES);
 }

@@ -1,9 +1,9 @@
 /* Messages for very many plain subscribers of one pattern, which are not all given it in the turn of its arrival.
  *
- * A turn gives a message to as many as its share allows, and the rest follow in later turns. Who was subscribed when the
- * message came, and still is, gets it; who subscribes later does not. Until the last has it, the publisher's further
- * input waits, and so does all that comes from an acceptor or a server that sent such a message. So the order of one
- * publisher's messages is kept, and its next PONG comes after the message.
+ * A turn gives a message to as many as its share allows, and the rest follow in later turns. Who was subscribed when
+ * the message came, and still is, gets it; who subscribes later does not. Until the last has it, the publisher's
+ * further input waits, and so does all that comes from an acceptor or a server that sent such a message. So the order
+ * of one publisher's messages is kept, and its next PONG comes after the message.
  *
  * Messages that are traced, and those that the server publishes itself, are handed out in one turn.
  */

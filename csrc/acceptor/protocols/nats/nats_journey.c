@@ -68,8 +68,8 @@ static bool is_from_server(const struct leg *leg) {
     return leg->from != 0 && !nats_is_leaf(leg->from);
 }
 
-/* Delivers a leg's message in its account. As with nats-server, what came to a service, and its answer, is no message of
- * a stream that others import from here. */
+/* Delivers a leg's message in its account. As with nats-server, what came to a service, and its answer, is no message
+ * of a stream that others import from here. */
 static void arrive(struct acceptor *a, struct nats_server *server, struct leg *leg, bool is_last) {
     bool is_stream = leg->by != NULL && nats_share_is_stream(leg->by);
     leg->next = leg->count = 0;
@@ -240,9 +240,9 @@ size_t nats_deliver_here(struct acceptor *a, struct nats_server *server, uint32_
     return left;
 }
 
-void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_t account, uint32_t from, bool kept,
-                         const struct nats_message *message, const struct text *groups, size_t count) {
+void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_t account,
+                         const struct nats_routed *how, const struct nats_message *message) {
     bool answers, imports = server->accounts[account].shares != NULL;
-    nats_deliver_from_route(a, server, account, from, kept, message, groups, count, &answers);
-    if (answers || imports) nats_go_on_routed(a, server, account, from, message, answers, imports);
+    nats_deliver_from_route(a, server, account, how, message, &answers);
+    if (answers || imports) nats_go_on_routed(a, server, account, how->from, message, answers, imports);
 }

@@ -10,12 +10,11 @@ bool nats_deliver(struct acceptor *a, struct connection *from, const struct nats
  * group named. Groups without members here stay in `groups`; returns how many. */
 size_t nats_deliver_here(struct acceptor *a, struct nats_server *server, uint32_t account,
                          const struct nats_message *message, bool alone, struct text *groups, size_t count);
-/* Delivers a message that came over a route, from `from`: to all plain subscribers and to one member of each group
- * named, on this server and behind its leaf nodes. A leaf node's message goes to routes too, but not back to its
- * cluster. A hub's goes to no route, since other servers have hubs of their own. `kept`: it is logged here, so no other
- * server of the topics-queue may log it. */
-void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_t account, uint32_t from, bool kept,
-                         const struct nats_message *message, const struct text *groups, size_t count);
+/* Delivers a message that came over a route: to all plain subscribers and to one member of each group named, on this
+ * server and behind its leaf nodes. A leaf node's message goes to routes too, but not back to its cluster. A hub's goes
+ * to no route, since other servers have hubs of their own. */
+void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_t account,
+                         const struct nats_routed *how, const struct nats_message *message);
 /* Delivers a message that this server publishes in an account, whose imports hold, too. */
 void nats_deliver_on(struct acceptor *a, struct nats_server *server, uint32_t account, const struct nats_message *m);
 

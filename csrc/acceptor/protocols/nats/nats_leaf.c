@@ -96,14 +96,11 @@ static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *dat
     return 0;
 }
 
-static const char *const counters[] = {"in-messages", "in-bytes", "out-messages", "out-bytes", "slow-consumers"};
-_Static_assert(sizeof counters / sizeof *counters == ROUTE_COUNTERS, "a name for each");
-
 const struct codec nats_leaf_codec = {
     .name = "nats-leaf",
     .acceptor_bytes = sizeof(struct nats_routes),
     .connection_bytes = sizeof(struct nats_route),
-    .counters = counters,
+    .counters = nats_route_counters,
     .counter_count = ROUTE_COUNTERS,
     .first_gauge = ROUTE_COUNTERS,
     .tells_live = true,

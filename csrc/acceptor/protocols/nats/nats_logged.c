@@ -8,8 +8,8 @@ enum {
     MOST_PAYLOAD_BYTES = 64 << 10, /* that are logged of a message */
     MOST_LINE_BYTES = 2 * NATS_LINE_END_BYTES,
     MOST_SAID_BYTES = 8 << 10, /* that are logged of an error */
-    /* Lines that wait for Python: when there are so many, commands of clients wait, and further lines are left out. What
-     * else Python has to do waits behind them. */
+    /* Lines that wait for Python: when there are so many, commands of clients wait, and further lines are left out.
+     * What else Python has to do waits behind them. */
     MANY_WAITING = 256,
     MOST_WAITING = 4096,
     MOST_WAITING_BYTES = 4 << 20

@@ -1,8 +1,8 @@
-/* What clients say and hear, for the log file (nats-server's -V and `trace`). Only connections with the flag NATS_LOGGED
- * are looked at; none has it while this is off, and then it costs nothing.
+/* What clients say and hear, for the log file (nats-server's -V and `trace`). Only connections with the flag
+ * NATS_LOGGED are looked at; none has it while this is off, and then it costs nothing.
  *
- * Python is handed one line each, as a command: "LOG", what it is (enum nats_logged), how many lines before it were left
- * out (4 bytes, in the machine's order), and the text. Lines are left out while Python has not taken many others.
+ * Python is handed one line each, as a command: "LOG", what it is (enum nats_logged), how many lines before it were
+ * left out (4 bytes, in the machine's order), and the text. Lines are left out while Python has not taken many others.
  */
 #ifndef MQ_NATS_LOGGED_H
 #define MQ_NATS_LOGGED_H
@@ -21,8 +21,9 @@ enum nats_logged {
     NATS_LOGGED_CUT_OUT = 'O',
 };
 
-/* Turns this on for all clients of this acceptor, or off. `terms`: whether it is on (bit 0), whether only the headers of
- * messages are logged (bit 1), and how much of them (the other bits; 0: all, up to a limit). False without memory. */
+/* Turns this on for all clients of this acceptor, or off. `terms`: whether it is on (bit 0), whether only the headers
+ * of messages are logged (bit 1), and how much of them (the other bits; 0: all, up to a limit). False without
+ * memory. */
 bool nats_log_set(struct acceptor *a, struct nats_server *server, uint64_t terms);
 void nats_log_free(struct nats_server *server);
 /* A connection is new. */

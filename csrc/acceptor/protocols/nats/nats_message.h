@@ -17,6 +17,14 @@ struct nats_message {
     bool joined;     /* reply, sizes, payload and its CRLF are contiguous, as a subscriber gets them */
 };
 
+/* How a message came over a route, a leaf node's connection or a hub's. */
+struct nats_routed {
+    uint32_t from;             /* the other side */
+    bool kept;                 /* it is logged here, so no other server of the topics-queue may log it */
+    const struct text *groups; /* of which one member each gets it */
+    size_t count;
+};
+
 /* A number of a client that is unique over all acceptors. */
 static inline uint64_t nats_sender(const struct acceptor *a, const struct connection *c) {
     return ((uint64_t)a->index + 1) << 32 | c->number;

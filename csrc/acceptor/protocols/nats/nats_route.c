@@ -236,8 +236,8 @@ static void hand_on(struct acceptor *a, struct connection *c, uint32_t account, 
         return;
     }
     bool is_kept = nats_is_kept_routed(server, account, m->subject, groups, count);
-    if (server->accounts[account].subjects != NULL)
-        nats_deliver_routed(a, server, account, r->other, is_leaf && is_kept, m, groups, count);
+    const struct nats_routed how = {.from = r->other, .kept = is_leaf && is_kept, .groups = groups, .count = count};
+    if (server->accounts[account].subjects != NULL) nats_deliver_routed(a, server, account, &how, m);
     bool only = server->trace != NULL && server->trace->only;
     if (server->trace != NULL) nats_trace_end(a, server);
     server->full_route = 0;
@@ -662,14 +662,13 @@ int64_t nats_route_call(struct acceptor *a, struct connection *c, const char *wh
     return c->closed ? CALL_CLOSED : CALL_DONE;
 }
 
-static const char *const counters[] = {"in-messages", "in-bytes", "out-messages", "out-bytes", "slow-consumers"};
-_Static_assert(sizeof counters / sizeof *counters == ROUTE_COUNTERS, "a name for each");
+const char *const nats_route_counters[] = {"in-messages", "in-bytes", "out-messages", "out-bytes", "slow-consumers"};
 
 const struct codec nats_route_codec = {
     .name = "nats-route",
     .acceptor_bytes = sizeof(struct nats_routes),
     .connection_bytes = sizeof(struct nats_route),
-    .counters = counters,
+    .counters = nats_route_counters,
     .counter_count = ROUTE_COUNTERS,
     .first_gauge = ROUTE_COUNTERS,
     .tells_live = true,

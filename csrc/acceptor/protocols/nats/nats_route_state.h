@@ -35,6 +35,8 @@ enum nats_route_counter {
     ROUTE_SLOW,
     ROUTE_COUNTERS
 };
+/* A name for each. */
+extern const char *const nats_route_counters[ROUTE_COUNTERS];
 
 struct nats_route {
     uint32_t other;     /* its number among others; 0: it has not joined yet */

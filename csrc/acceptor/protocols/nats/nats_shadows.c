@@ -153,8 +153,8 @@ static const struct nats_stream *stream_in(struct subject_pattern *streams, uint
     return (const struct nats_stream *)(const void *)subject_entries_items(&streams->alone)[i];
 }
 
-/* Calls `each` with the streams that an account imports of which a pattern may want something. Many accounts import very
- * many, each under a subject without wildcards. */
+/* Calls `each` with the streams that an account imports of which a pattern may want something. Many accounts import
+ * very many, each under a subject without wildcards. */
 static void each_wanted(struct nats_server *server, const struct nats_account *account, struct text wanted,
                         for_streams *each, void *context) {
     struct subject_pattern *const *found;

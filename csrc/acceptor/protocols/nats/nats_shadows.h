@@ -1,9 +1,9 @@
 /* Shadows: what accounts that import an account's streams want of it, each pattern of theirs as the pattern of this
- * account that it comes from. Servers of the cluster, leaf nodes and hubs are told of shadows as of what clients of this
- * account want, since a message of a stream crosses a connection in the account that exports it, and is imported by each
- * server for its own clients and leaf nodes. Only leaf nodes are told what hubs want in importing accounts. And a queue
- * group is one, whichever of these accounts its members are in: for a message of this account a member is chosen among
- * all of them, and if it is one of an importing account, the group is awarded to the import.
+ * account that it comes from. Servers of the cluster, leaf nodes and hubs are told of shadows as of what clients of
+ * this account want, since a message of a stream crosses a connection in the account that exports it, and is imported
+ * by each server for its own clients and leaf nodes. Only leaf nodes are told what hubs want in importing accounts. And
+ * a queue group is one, whichever of these accounts its members are in: for a message of this account a member is
+ * chosen among all of them, and if it is one of an importing account, the group is awarded to the import.
  */
 #ifndef MQ_NATS_SHADOWS_H
 #define MQ_NATS_SHADOWS_H
@@ -20,8 +20,8 @@ struct subject_pattern;
 /* Must be called before there are shares; false when memory is short. */
 bool nats_shadows_open(struct nats_server *server);
 void nats_shadows_close(struct nats_server *server);
-/* An account's subject is wanted `weight` times from now on by these; 0: not any more. Makes its shadows in the accounts
- * whose streams it imports, and tells servers. Aborts when memory is short, as messages would be missed. */
+/* An account's subject is wanted `weight` times from now on by these; 0: not any more. Makes its shadows in the
+ * accounts whose streams it imports, and tells servers. Aborts when memory is short, as messages would be missed. */
 void nats_shadows_look(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject,
                        struct text queue, struct nats_wanting by, uint64_t weight);
 /* The same when one of the others wants it so often. */

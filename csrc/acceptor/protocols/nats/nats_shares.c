@@ -34,7 +34,8 @@ static void free_share(struct acceptor *a, struct nats_server *server, struct na
     free(s);
 }
 
-/* Frees the first of them, or what is left without any. Returns what is to be freed next. `a` NULL: the acceptor ends. */
+/* Frees the first of them, or what is left without any. Returns what is to be freed next. `a` NULL: the acceptor
+ * ends. */
 static struct nats_shares *free_some(struct acceptor *a, struct nats_server *server, struct nats_shares *shares) {
     struct nats_share *s = shares->first;
     if (s != NULL) {

@@ -4,14 +4,15 @@
  *   mapping    "m PATTERN", then for each destination "d BELOW PIECES": the first one counts whose BELOW is above a
  *              random number below 100; if there is none, the message is dropped
  *   stream     "t ACCOUNT TRACED PATTERN PIECES": that account imports messages of this one, under another subject
- *   service    "v ACCOUNT TRACED ONCE LIFETIME_NS SHARED LATENCY PATTERN PIECES": requests made here go to that account.
- *              One answer comes back (ONCE) or several, within LIFETIME_NS. SHARED: the service is told who asks.
- *              LATENCY: "-", or "PERCENT SUBJECT": so many requests are measured, the results go there
+ *   service    "v ACCOUNT TRACED ONCE LIFETIME_NS SHARED LATENCY PATTERN PIECES": requests made here go to that
+ *              account. One answer comes back (ONCE) or several, within LIFETIME_NS. SHARED: the service is told who
+ *              asks. LATENCY: "-", or "PERCENT SUBJECT": so many requests are measured, the results go there
  *   TRACED: traces of messages go on in the other account
  *
  * PIECES are those of nats_transform.h. All shares of an account are replaced together. A request goes to a service's
- * account at the acceptor where it was published, and is an ordinary message there. A message of a stream is imported by
- * each server of a cluster for its own clients and leaf nodes: where it was published, and where it comes over a route.
+ * account at the acceptor where it was published, and is an ordinary message there. A message of a stream is imported
+ * by each server of a cluster for its own clients and leaf nodes: where it was published, and where it comes over a
+ * route.
  */
 #ifndef MQ_NATS_SHARES_H
 #define MQ_NATS_SHARES_H

@@ -191,8 +191,8 @@ struct nats_server {
     struct nats_answers *answers;   /* answers waited for; NULL while no account makes requests to another */
     struct nats_scratch *scratch;
     struct nats_awards *awards; /* groups of importing accounts; NULL while accounts share nothing */
-    struct nats_journey
-        *journey; /* scratch for messages that go from account to account; NULL while accounts share nothing */
+    /* Scratch for messages that go from account to account; NULL while accounts share nothing. */
+    struct nats_journey *journey;
     uint8_t line_ends[2][NATS_LINE_END_BYTES];       /* for the message being delivered */
     uint8_t subjects_made[3][NATS_MAX_CONTROL_LINE]; /* subjects made by mapping; the last is the published one's */
     struct siphash_key key;
@@ -214,8 +214,8 @@ struct nats_server {
     struct connection_list publishers; /* publishers that wait for the next turn, longest first */
     struct nats_fanouts fanouts;
 
-    struct connection
-        *leaving; /* closed connections whose subscriptions are still being removed, linked by next_orphaned */
+    /* Closed connections whose subscriptions are still being removed, linked by next_orphaned. */
+    struct connection *leaving;
     struct nats_remotes left; /* interest of others that have left, routes first */
 
     struct nats_log *log; /* NULL: what clients say and hear is not logged */

@@ -26,9 +26,9 @@ void nats_transform_free(struct nats_transform *t);
 /* Writes the transformed subject, and returns its length; 0 when it is longer than `limit`. The pattern must match. */
 size_t nats_transform_apply(const struct nats_transform *t, struct text subject, uint64_t random, uint8_t *out,
                             size_t limit);
-/* The other way round, for a transform whose pieces are of kinds =, w and > only: writes the pattern of the subjects that
- * match `pattern` and become subjects of the pattern `wanted`, and returns its length; 0 when there are none, or it is
- * longer than `limit`. */
+/* The other way round, for a transform whose pieces are of kinds =, w and > only: writes the pattern of the subjects
+ * that match `pattern` and become subjects of the pattern `wanted`, and returns its length; 0 when there are none, or
+ * it is longer than `limit`. */
 size_t nats_transform_back(const struct nats_transform *t, struct text pattern, struct text wanted, uint8_t *out,
                            size_t limit);
 /* For such a transform: writes the pattern of all that it makes, and returns its length; 0 when it is longer. */

@@ -1,6 +1,6 @@
 /* nsqd's HTTP API, as far as messages pass through it: POST /pub and /mpub on nsq-http://. All else is the gateway's:
- * the connection is handed over to it with what has come and was not taken (acceptor/protocols/nsq/http_serving.py), and
- * comes back with the next publish.
+ * the connection is handed over to it with what has come and was not taken (acceptor/protocols/nsq/http_serving.py),
+ * and comes back with the next publish.
  *
  *   nsq_http.c        requests to messages, replies to answers, and connections that take too long
  *   nsq_http_head.c   a request's head and query taken apart

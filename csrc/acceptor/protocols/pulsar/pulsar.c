@@ -34,7 +34,7 @@ static void answer(struct acceptor *a, struct connection *c, const struct codec_
     (void)a, (void)c, (void)of;
 }
 
-/* --- input --------------------------------------------------------------------------------------------------------- */
+/* --- input -------------------------------------------------------------------------------------------------------- */
 
 /* Hands a command to Python. Until the client is connected, further input waits for Python's answer. */
 static bool hand_over(struct acceptor *a, struct connection *c, struct pulsar_bytes command) {
@@ -150,7 +150,7 @@ static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *dat
     return at;
 }
 
-/* --- the life of a connection --------------------------------------------------------------------------------------- */
+/* --- the life of a connection ------------------------------------------------------------------------------------- */
 
 static bool started(struct acceptor *a, void *state) {
     (void)a;
@@ -215,7 +215,7 @@ static void lost(struct acceptor *a, struct connection *c, uint32_t worker) {
         }
 }
 
-/* --- Python's calls about a connection ------------------------------------------------------------------------------- */
+/* --- Python's calls about a connection ---------------------------------------------------------------------------- */
 
 /* Python's calls: "connected"; "done": Python has answered one of the commands it was handed; "hang-up"; "is-alive":
  * sends a PING, and says PULSAR_ALIVE when the client has sent anything; and those about producers and consumers. */

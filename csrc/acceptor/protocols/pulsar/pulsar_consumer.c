@@ -15,7 +15,7 @@ static struct pulsar_consumer *consumer_of(const struct connection *c, uint64_t 
     return consumer != NULL && consumer->open ? consumer : NULL;
 }
 
-/* --- FLOW, ACK, REDELIVER ------------------------------------------------------------------------------------------ */
+/* --- FLOW, ACK, REDELIVER ----------------------------------------------------------------------------------------- */
 
 /* More messages than will ever be sent; the rest of the range keeps sums from overflowing. */
 #define MOST_PERMITS (INT64_MAX / 4)
@@ -156,7 +156,7 @@ bool pulsar_redeliver(struct acceptor *a, struct connection *c, struct pulsar_id
     return true;
 }
 
-/* --- MESSAGE ------------------------------------------------------------------------------------------------------- */
+/* --- MESSAGE ------------------------------------------------------------------------------------------------------ */
 
 /* A DELIVER, taken apart. */
 struct delivery {
@@ -349,7 +349,7 @@ void pulsar_sent(struct acceptor *a, struct connection *c) {
     }
 }
 
-/* --- the life of a consumer ------------------------------------------------------------------------------------------ */
+/* --- the life of a consumer --------------------------------------------------------------------------------------- */
 
 void pulsar_consumer_free(struct pulsar *p, struct pulsar_consumer *consumer) {
     if (consumer->marked) p->marks--;
@@ -409,7 +409,8 @@ static void limit_unacked(struct acceptor *a, struct connection *c, const struct
 }
 
 /* Python's calls about a consumer. The value is its id. They return CALL_CLOSED (0) when it is gone.
- * "add-consumer": bytes: a struct consumer_wish, its ranges and the topic; returns the consumer's number, 0: there can be no more.
+ * "add-consumer": bytes: a struct consumer_wish, its ranges and the topic; returns the consumer's number, 0: there can
+ * be no more.
  * "open-consumer": its worker has subscribed it; bytes: its ledger, 64 bits.
  * "tell-consumer": its client knows of it now, and is told whether it is the active one.
  * "drop-consumer": removes it. "lose-consumer": has its worker dismiss it; when its client is told, its messages are

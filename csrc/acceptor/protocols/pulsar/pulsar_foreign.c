@@ -1,5 +1,6 @@
 /* Makes an entry of a message that was published by another protocol or by Spark. Its headers become properties, but a
- * key, an event time and what else Spark reads of Pulsar's messages (formats/entries.h) become fields of the metadata. */
+ * key, an event time and what else Spark reads of Pulsar's messages (formats/entries.h) become fields of the
+ * metadata. */
 #include "acceptor/protocols/pulsar/pulsar_foreign.h"
 
 #include "base/crc32c.h"

@@ -16,7 +16,7 @@ enum { PRIORITY = 1024, TEXT_BYTES = 80 };
 /* Time to run of a message that becomes a job. */
 #define TTR_NS ((uint64_t)60 * 1000000000u)
 
-/* --- answers ------------------------------------------------------------------------------------------------------- */
+/* --- answers ------------------------------------------------------------------------------------------------------ */
 
 static void say_receipt(struct acceptor *a, struct connection *c, uint64_t producer,
                         const struct pulsar_pending *pending, uint64_t ledger, uint64_t entry) {
@@ -42,10 +42,10 @@ static void say_error(struct acceptor *a, struct connection *c, uint64_t produce
     pulsar_say_body(a, c, PULSAR_SEND_ERROR, body, (size_t)(end + bytes - body));
 }
 
-/* --- SEND ---------------------------------------------------------------------------------------------------------- */
+/* --- SEND --------------------------------------------------------------------------------------------------------- */
 
-/* How many bytes clients of other protocols get out of the entry at most; 0: they get its payload as it is. A batch must
- * be valid to be taken apart; whether a compressed one is shows only when it is decompressed. */
+/* How many bytes clients of other protocols get out of the entry at most; 0: they get its payload as it is. A batch
+ * must be valid to be taken apart; whether a compressed one is shows only when it is decompressed. */
 static uint32_t packed_bytes_of(const struct pulsar_entry *entry, const struct pulsar_metadata *metadata,
                                 uint32_t most_bytes) {
     bool is_batch = metadata->messages > 0, is_compressed = metadata->compression != 0;
@@ -254,7 +254,7 @@ void pulsar_published(struct acceptor *a, struct connection *c, const struct pul
     if (!c->closed) say_closed_when_settled(a, c, producer);
 }
 
-/* --- the life of a producer ------------------------------------------------------------------------------------------ */
+/* --- the life of a producer --------------------------------------------------------------------------------------- */
 
 void pulsar_producer_free(struct pulsar *p, struct pulsar_producer *producer) {
     pulsar_table_remove(&p->producers, producer->id, producer->number);
@@ -359,7 +359,7 @@ static int64_t set_producer(struct acceptor *a, struct connection *c, struct pul
  * "drop-producer": removes it, and tells nobody.
  * "close-producer": its client closes it: PULSAR_PRODUCER_GONE is said when its last receipt has been sent.
  * "lose-producer": closes it, and tells its client.
- * "count-producer": its messages and bytes; an earlier moment, as ns before now, and both then. See pulsar_put_counts. */
+ * "count-producer": its messages and bytes; an earlier moment, as ns before now, and both then (pulsar_put_counts). */
 int64_t pulsar_call_producer(struct acceptor *a, struct connection *c, const char *what,
                              const struct codec_call *call) {
     if (strcmp(what, "add-producer") == 0) return add_producer(a, c, call);

@@ -17,7 +17,7 @@
 #define UNKNOWN_BYTES 4096.0
 #define LONGEST_NS    ((uint64_t)3600 * 1000000000u)
 
-/* --- one rate ------------------------------------------------------------------------------------------------------ */
+/* --- one rate ----------------------------------------------------------------------------------------------------- */
 
 /* How many buckets of the board a rate may be in. */
 enum { PROBES = 16 };
@@ -118,7 +118,7 @@ static void look_at(struct acceptor *a, struct connection *c, uint64_t due_ns) {
     pulsar_set_timer(a, c);
 }
 
-/* --- producers ------------------------------------------------------------------------------------------------------- */
+/* --- producers ---------------------------------------------------------------------------------------------------- */
 
 bool pulsar_may_publish(struct acceptor *a, struct connection *c, const struct pulsar_producer *producer) {
     uint64_t from = allowed_from(bucket_of(a, producer->rate));
@@ -159,7 +159,7 @@ bool pulsar_limit_producer(struct acceptor *a, struct connection *c, struct puls
     return true;
 }
 
-/* --- consumers ------------------------------------------------------------------------------------------------------- */
+/* --- consumers ---------------------------------------------------------------------------------------------------- */
 
 void pulsar_lend(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer) {
     int64_t most = consumer->permits;
@@ -201,7 +201,7 @@ bool pulsar_limit_consumer(struct acceptor *a, struct connection *c, struct puls
     return true;
 }
 
-/* --- producers and consumers ------------------------------------------------------------------------------------------ */
+/* --- producers and consumers -------------------------------------------------------------------------------------- */
 
 void pulsar_rates_due(struct acceptor *a, struct connection *c) {
     struct pulsar *p = pulsar_of(c);

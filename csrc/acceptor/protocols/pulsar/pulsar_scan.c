@@ -1,6 +1,6 @@
 #include "acceptor/protocols/pulsar/pulsar_scan.h"
 
-/* --- commands ------------------------------------------------------------------------------------------------------ */
+/* --- commands ----------------------------------------------------------------------------------------------------- */
 
 bool pulsar_scan_command(struct pulsar_bytes bytes, struct pulsar_command *out) {
     struct pulsar_bytes rest = bytes;
@@ -135,7 +135,7 @@ bool pulsar_scan_redeliver(struct pulsar_bytes bytes, struct pulsar_ids *out) {
     return pulsar_is_done(bytes) && seen && ids_are_whole(*out);
 }
 
-/* --- the hash of a key ---------------------------------------------------------------------------------------------- */
+/* --- the hash of a key -------------------------------------------------------------------------------------------- */
 
 static uint32_t rotate(uint32_t value, int by) {
     return value << by | value >> (32 - by);

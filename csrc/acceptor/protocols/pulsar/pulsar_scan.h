@@ -93,7 +93,7 @@ uint32_t pulsar_key_hash(const struct pulsar_metadata *metadata);
 /* Murmur3_32 with the seed 0. */
 uint32_t pulsar_murmur(const uint8_t *data, size_t bytes);
 
-/* --- writing ------------------------------------------------------------------------------------------------------- */
+/* --- writing ------------------------------------------------------------------------------------------------------ */
 
 static inline uint8_t *pulsar_put_varint(uint8_t *out, uint64_t value) {
     while (value >= 0x80) {

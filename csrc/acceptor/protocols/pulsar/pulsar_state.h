@@ -33,8 +33,8 @@ enum {
     PULSAR_FRAME_HEAD = 8,
     PULSAR_FRAME_SURPLUS = 10 << 10, /* how much longer a frame may be than the largest message */
 };
-/* How many bytes a worker whose ring is full may still be sent by connections that have to do with other workers too, so
- * that one slow shard does not keep the others waiting. The messages of the other connections stay where they were
+/* How many bytes a worker whose ring is full may still be sent by connections that have to do with other workers too,
+ * so that one slow shard does not keep the others waiting. The messages of the other connections stay where they were
  * received: to let them wait in the channel costs two copies. */
 #define PULSAR_OVERFLOW_BYTES ((uint64_t)16 << 20)
 #define PULSAR_CLOSED_REQUEST UINT64_MAX /* the request id in a CLOSE that no client asked for */
