@@ -31,7 +31,7 @@ HOST: Final = "127.0.0.1"
 SHAPE: Final = Shape("shards-2", "mq-shards", ("--workers", "2", "--acceptors", "2"))
 ROUNDS: Final = 4  # of bcrypt: the least
 SCHEMES: Final = ("nsq", "nats", "pulsar", "http", "nsq-http", "pulsar-http", "nats-http")
-PATIENCE_S: Final = 30
+TIMEOUT_S: Final = 30
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Guarded:
         self, method: str, target: str, body: bytes = b"", *, scheme: str = "http", token: str = "",
         headers: Mapping[str, str] | None = None,
     ) -> tuple[int, Any]:  # fmt: skip
-        connection = http.client.HTTPConnection(HOST, self.ports[scheme], timeout=PATIENCE_S)
+        connection = http.client.HTTPConnection(HOST, self.ports[scheme], timeout=TIMEOUT_S)
         given = dict(headers or {}) | ({"Authorization": f"Bearer {token}"} if token else {})
         try:
             connection.request(method, target, body, given)
@@ -187,14 +187,14 @@ def nats_can(broker: Guarded, person: Person, action: str, topic: str, **login: 
     async def attempt() -> bool:
         said = login or {"user": person.name, "password": person.password}
         url = f"nats://{HOST}:{broker.ports['nats']}"
-        client = await nats.connect(url, error_cb=told, max_reconnect_attempts=0, connect_timeout=PATIENCE_S, **said)  # type: ignore[arg-type]
+        client = await nats.connect(url, error_cb=told, max_reconnect_attempts=0, connect_timeout=TIMEOUT_S, **said)  # type: ignore[arg-type]
         try:
             if action == "publish":
                 await client.publish(topic, b"one")
             else:
                 await client.subscribe(topic)
             for _ in range(2):  # the first PONG may be an answer to a PING of the client's own
-                await client.flush(PATIENCE_S)
+                await client.flush(TIMEOUT_S)
         finally:
             await client.close()
         return not refused
@@ -213,11 +213,11 @@ def nats_request(broker: Guarded, *, asker: Person, answerer: Person, subject: s
                 await message.respond(b"answered")
 
             await one.subscribe(subject, cb=answer)
-            await one.flush(PATIENCE_S)
-            until = asyncio.get_running_loop().time() + PATIENCE_S
+            await one.flush(TIMEOUT_S)
+            until = asyncio.get_running_loop().time() + TIMEOUT_S
             while True:  # the other acceptor may not have heard of the one who answers
                 try:
-                    return (await other.request(subject, b"?", timeout=PATIENCE_S)).data
+                    return (await other.request(subject, b"?", timeout=TIMEOUT_S)).data
                 except nats.errors.NoRespondersError:
                     assert asyncio.get_running_loop().time() < until
         finally:
@@ -231,7 +231,7 @@ def pulsar_can(broker: Guarded, person: Person, action: str, topic: str) -> bool
     quiet = pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
     client = pulsar.Client(
         f"pulsar://{HOST}:{broker.ports['pulsar']}", logger=quiet,
-        authentication=pulsar.AuthenticationToken(person.token), operation_timeout_seconds=PATIENCE_S,
+        authentication=pulsar.AuthenticationToken(person.token), operation_timeout_seconds=TIMEOUT_S,
     )  # fmt: skip
     try:
         if action == "publish":

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from mq_shards.acceptor.access.hashes import token_hash
 
-from tests.access.broker import HOST, PATIENCE_S, running, wire_auth
+from tests.access.broker import HOST, TIMEOUT_S, running, wire_auth
 from tests.nsq import certificates, frames
 from tests.nsq.certificates import CLIENT_NAME, Certificates
 from tests.nsq.wire import Wire
@@ -58,7 +58,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Encrypted]:
 def test_beanstalkds_clients_are_who_their_certificates_say(broker: Encrypted) -> None:
     import socket
 
-    with socket.create_connection((HOST, broker.ports["beanstalks"]), timeout=PATIENCE_S) as plain:
+    with socket.create_connection((HOST, broker.ports["beanstalks"]), timeout=TIMEOUT_S) as plain:
         client = broker.context.wrap_socket(plain, server_hostname="localhost")
         client.sendall(b"use orders\r\nput 0 0 60 1\r\nx\r\nuse other\r\nput 0 0 60 1\r\nx\r\nwatch mail\r\n")
         data = b""
@@ -73,7 +73,7 @@ def test_beanstalkds_clients_are_who_their_certificates_say(broker: Encrypted) -
 def test_nsqs_http_clients_are_who_their_certificates_say_whoever_answers(broker: Encrypted) -> None:
     """An acceptor, or the gateway, to which it relays; on one connection, to and fro."""
     connection = http.client.HTTPSConnection(
-        "localhost", broker.ports["nsq-https"], context=broker.context, timeout=PATIENCE_S
+        "localhost", broker.ports["nsq-https"], context=broker.context, timeout=TIMEOUT_S
     )
 
     def asks(method: str, target: str, token: str = "") -> int:

@@ -15,7 +15,7 @@ from mq_shards.acceptor.access.rights import Login, User, Users
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.gateway.pipeline.http import MAX_CONNECTIONS
 
-from tests.access.broker import BOSS, HOST, PATIENCE_S, guarded
+from tests.access.broker import BOSS, HOST, TIMEOUT_S, guarded
 
 STRANGER = "127.0.0.5"
 WRONG = b"GET /v1/topics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer wrong\r\n\r\n"
@@ -24,7 +24,7 @@ WRONG = b"GET /v1/topics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer wr
 def test_a_connection_whose_wrong_login_waits_gives_its_place_to_who_comes(tmp_path: Path) -> None:
     with guarded(tmp_path, (BOSS,)) as broker, contextlib.ExitStack() as stack:
         for _ in range(MAX_CONNECTIONS + 10):
-            client = socket.create_connection((HOST, broker.ports["http"]), PATIENCE_S, (STRANGER, 0))
+            client = socket.create_connection((HOST, broker.ports["http"]), TIMEOUT_S, (STRANGER, 0))
             stack.enter_context(contextlib.closing(client)).sendall(WRONG)
         for _ in range(5):
             assert broker.request("GET", "/v1/topics", token=BOSS.token)[0] == 200
@@ -34,7 +34,7 @@ def test_who_was_refused_gives_its_place_before_who_has_not_asked_yet(tmp_path: 
     with guarded(tmp_path, (BOSS,)) as broker, contextlib.ExitStack() as stack:
 
         def connected(address: str) -> socket.socket:
-            client = socket.create_connection((HOST, broker.ports["http"]), PATIENCE_S, (address, 0))
+            client = socket.create_connection((HOST, broker.ports["http"]), TIMEOUT_S, (address, 0))
             return stack.enter_context(contextlib.closing(client))
 
         for n in range(MAX_CONNECTIONS):
@@ -60,7 +60,7 @@ def test_wrong_tokens_of_one_address_refuse_no_password_of_another() -> None:
         logins.prove(Said(token="wrong"), f"{STRANGER}:1", lambda login: None)
     found: list[Login | None] = []
     logins.prove(Said("boss", "right"), "127.0.0.6:1", found.append)
-    assert compared.wait(PATIENCE_S)
+    assert compared.wait(TIMEOUT_S)
     logins.settle()
     logins.close()
     assert [login is not None and login.user.name for login in found] == ["boss"]

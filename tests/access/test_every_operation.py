@@ -17,7 +17,7 @@ import pulsar
 import pytest
 from mq_shards.acceptor.access.rights import RIGHTS
 
-from tests.access.broker import BOSS, HOST, PATIENCE_S, Guarded, Person, guarded, wire_auth
+from tests.access.broker import BOSS, HOST, TIMEOUT_S, Guarded, Person, guarded, wire_auth
 from tests.nsq import frames
 from tests.nsq.wire import Wire
 from tests.reader.broker import section
@@ -44,7 +44,7 @@ class Lines:
     """A beanstalkd connection as this user."""
 
     def __init__(self, broker: Guarded, person: Person) -> None:
-        self._socket = socket.create_connection((HOST, broker.ports[f"beanstalk {person.name}"]), PATIENCE_S)
+        self._socket = socket.create_connection((HOST, broker.ports[f"beanstalk {person.name}"]), TIMEOUT_S)
         self._file = self._socket.makefile("rb")
 
     def __enter__(self) -> Lines:
@@ -128,7 +128,7 @@ def by_nats(what: str) -> Can:
         async def attempt() -> None:
             url = f"nats://{HOST}:{broker.ports['nats']}"
             client = await nats.connect(
-                url, error_cb=told, max_reconnect_attempts=0, connect_timeout=PATIENCE_S, token=person.token
+                url, error_cb=told, max_reconnect_attempts=0, connect_timeout=TIMEOUT_S, token=person.token
             )
             try:
                 if what == "PUB":
@@ -138,7 +138,7 @@ def by_nats(what: str) -> Can:
                 else:
                     await client.subscribe(topic, queue="workers" if what == "queue groups" else "")
                 for _ in range(2):  # the first PONG may be an answer to a PING of the client's own
-                    await client.flush(PATIENCE_S)
+                    await client.flush(TIMEOUT_S)
             finally:
                 await client.close()
 
@@ -151,7 +151,7 @@ def by_nats(what: str) -> Can:
 def by_pulsar(use: Callable[[pulsar.Client, str], object]) -> Can:
     def can(broker: Guarded, person: Person, topic: str) -> bool:
         client = pulsar.Client(
-            f"pulsar://{HOST}:{broker.ports['pulsar']}", operation_timeout_seconds=PATIENCE_S,
+            f"pulsar://{HOST}:{broker.ports['pulsar']}", operation_timeout_seconds=TIMEOUT_S,
             authentication=pulsar.AuthenticationToken(person.token),
             logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"),
         )  # fmt: skip
@@ -311,7 +311,7 @@ def test_every_listener_that_wants_a_login_refuses_who_has_none(broker: Guarded)
     async def attempt() -> None:
         with contextlib.suppress(Exception):
             client = await nats.connect(f"nats://{HOST}:{broker.ports['nats']}", allow_reconnect=False,
-                                        connect_timeout=PATIENCE_S)  # fmt: skip
+                                        connect_timeout=TIMEOUT_S)  # fmt: skip
             await client.close()
             pytest.fail("nobody was let in")
 

@@ -14,7 +14,7 @@ import jwt
 import pytest
 from mq_shards.acceptor.protocols.pulsar.messages import encode
 
-from tests.access.broker import HOST, PATIENCE_S, running
+from tests.access.broker import HOST, TIMEOUT_S, running
 from tests.nats import route_wire
 from tests.nsq import frames
 from tests.nsq.auth_server import grant, permission, running_auth
@@ -97,7 +97,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, d
 
 
 def say(port: int, said: bytes, address: str) -> socket.socket:
-    client = socket.create_connection((HOST, port), PATIENCE_S, (address, 0))
+    client = socket.create_connection((HOST, port), TIMEOUT_S, (address, 0))
     client.sendall(said)
     return client
 
@@ -110,7 +110,7 @@ WRONG: Final = (
 )  # fmt: skip
 
 
-def answer(client: socket.socket, timeout_s: float = PATIENCE_S) -> str:
+def answer(client: socket.socket, timeout_s: float = TIMEOUT_S) -> str:
     """What a login turned out to be; "": it is not answered yet."""
     heard = b""
     client.settimeout(timeout_s)
@@ -124,7 +124,7 @@ def answer(client: socket.socket, timeout_s: float = PATIENCE_S) -> str:
 
 
 def figures(port: int) -> str:
-    connection = http.client.HTTPConnection(HOST, port, timeout=PATIENCE_S)
+    connection = http.client.HTTPConnection(HOST, port, timeout=TIMEOUT_S)
     with contextlib.closing(connection):
         connection.request("GET", "/metrics")
         return connection.getresponse().read().decode()

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests import servers
-from tests.access.broker import BOSS, CLERK, HOST, NOBODY, PATIENCE_S, SHOP, Guarded, Person, guarded
+from tests.access.broker import BOSS, CLERK, HOST, NOBODY, SHOP, TIMEOUT_S, Guarded, Person, guarded
 from tests.ready import readable
 from tests.servers import free_port
 
@@ -47,7 +47,7 @@ class Kept:
 
     def __init__(self, broker: Guarded, scheme: str = "nsq-http", source: str = HOST) -> None:
         port = broker.ports[scheme]
-        self._connection = http.client.HTTPConnection(HOST, port, timeout=PATIENCE_S, source_address=(source, 0))
+        self._connection = http.client.HTTPConnection(HOST, port, timeout=TIMEOUT_S, source_address=(source, 0))
 
     def post(self, target: str, who: str = "", body: bytes = b"one") -> tuple[int, str]:
         self._connection.request("POST", target, body, {"Authorization": who} if who else {})
@@ -148,7 +148,7 @@ def test_requests_that_come_together_are_answered_in_their_order(broker: Guarded
     wanted = [("orders", bearer(SHOP), 200), ("orders", basic(SHOP), 200), ("other", bearer(SHOP), 403),
               ("orders", bearer(SHOP), 200), ("orders", "Bearer x", 401), ("other", bearer(BOSS), 200)]  # fmt: skip
     address = HOST, broker.ports["nsq-http"]
-    with socket.create_connection(address, timeout=PATIENCE_S, source_address=("127.0.2.1", 0)) as client:
+    with socket.create_connection(address, timeout=TIMEOUT_S, source_address=("127.0.2.1", 0)) as client:
         client.sendall(b"".join(post(topic, who) for topic, who, _ in wanted * 4))
         client.shutdown(socket.SHUT_WR)
         data = b""
@@ -194,7 +194,7 @@ def test_where_it_is_left_open_nobody_is_asked(tmp_path: Path) -> None:
 
 def test_who_loses_the_right_in_a_large_body_is_told_and_others_go_on(tmp_path: Path) -> None:
     with guarded(tmp_path, memory=True) as broker, contextlib.closing(Kept(broker)) as other:
-        with socket.create_connection((HOST, broker.ports["nsq-http"]), timeout=PATIENCE_S) as sock:
+        with socket.create_connection((HOST, broker.ports["nsq-http"]), timeout=TIMEOUT_S) as sock:
             head = f"POST /mpub?topic=orders HTTP/1.1\r\nHost: x\r\nAuthorization: {bearer(SHOP)}\r\n"
             assert other.post("/pub?topic=orders", bearer(SHOP)) == (200, "OK")
             for _ in range(2):
@@ -209,7 +209,7 @@ def test_who_loses_the_right_in_a_large_body_is_told_and_others_go_on(tmp_path: 
                 sock.sendall(b"z")  # with it, it is looked at again who may
                 return bool(readable([sock], 0.05))
 
-            servers.wait_until(is_answered, "it is refused", PATIENCE_S)
+            servers.wait_until(is_answered, "it is refused", TIMEOUT_S)
             assert sock.recv(4000).startswith(b"HTTP/1.1 403 ")
         assert other.post("/pub?topic=orders", bearer(BOSS)) == (200, "OK")
         assert before <= set(broker.server.pids())

@@ -16,7 +16,7 @@ import pytest
 from mq_shards.acceptor.access.hashes import token_hash
 
 from tests import servers
-from tests.access.broker import BOSS, CLERK, HOST, PATIENCE_S, SHOP, Guarded, guarded, wire_auth
+from tests.access.broker import BOSS, CLERK, HOST, SHOP, TIMEOUT_S, Guarded, guarded, wire_auth
 from tests.nsq import frames
 from tests.nsq.wire import Wire
 
@@ -93,8 +93,8 @@ def test_a_user_who_is_gone_is_cut_off_and_others_are_not(broker: Guarded) -> No
         await gone.publish("orders", b"before")
         await gone.flush()
         await asyncio.to_thread(broker.rewrite, BOSS, CLERK)
-        await asyncio.wait_for(ended.wait(), PATIENCE_S)
-        await stays.flush(PATIENCE_S)
+        await asyncio.wait_for(ended.wait(), TIMEOUT_S)
+        await stays.flush(TIMEOUT_S)
         assert stays.is_connected and stays.last_error is None
         await stays.close()
 
@@ -102,7 +102,7 @@ def test_a_user_who_is_gone_is_cut_off_and_others_are_not(broker: Guarded) -> No
         wire.identify()
         wire.ask(wire_auth(SHOP.token))
         jobs.connect((HOST, broker.ports["beanstalk shop"]))
-        jobs.settimeout(PATIENCE_S)
+        jobs.settimeout(TIMEOUT_S)
         jobs.sendall(b"use orders\r\n")
         assert jobs.recv(100)
         asyncio.run(play())

@@ -7,7 +7,7 @@ import contextlib
 import socket
 from pathlib import Path
 
-from tests.access.broker import BOSS, CLERK, HOST, PATIENCE_S, SHOP, guarded
+from tests.access.broker import BOSS, CLERK, HOST, SHOP, TIMEOUT_S, guarded
 from tests.ready import readable
 from tests.servers import wait_until
 
@@ -16,7 +16,7 @@ GUESSES = 40
 
 
 def guess(port: int, request: bytes, attacker: str) -> socket.socket:
-    client = socket.create_connection((HOST, port), timeout=PATIENCE_S, source_address=(attacker, 0))
+    client = socket.create_connection((HOST, port), timeout=TIMEOUT_S, source_address=(attacker, 0))
     client.sendall(request)
     return client
 

@@ -25,7 +25,7 @@ from tests.pulsar.servers import PulsarServer
 from tests.pulsar.wire import entry_of, metadata, payload_of, send_frame
 
 TOPICS: Final = ("t0", "t1", "t2")
-PATIENCE_S: Final = 120
+TIMEOUT_S: Final = 120
 SOME: Final = 5  # messages in flight of a publisher
 
 
@@ -94,7 +94,7 @@ class Client(ABC):
 
     def finish(self) -> None:
         self.stopping.set()
-        self._thread.join(PATIENCE_S)
+        self._thread.join(TIMEOUT_S)
         if self.failure is not None:
             raise self.failure
         assert not self._thread.is_alive(), f"{self} does not come to an end"

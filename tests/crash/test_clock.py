@@ -19,7 +19,7 @@ HOST = "127.0.0.1"
 HOUR_S = 3600
 YEAR_S = 365 * 24 * HOUR_S
 DELAY_S = 2
-PATIENCE_S = 120.0  # less than an hour
+TIMEOUT_S = 120.0  # less than an hour
 TOPICS = [f"delayed-{number}" for number in range(6)]  # on all workers
 
 
@@ -56,7 +56,7 @@ class Broker:
 
     def talk(self, words: bytes, answers: int) -> list[bytes]:
         """To beanstalkd's side, of which each answer is a line."""
-        with socket.create_connection((HOST, self.server.port), PATIENCE_S) as sock:
+        with socket.create_connection((HOST, self.server.port), TIMEOUT_S) as sock:
             sock.sendall(words)
             data = b""
             while data.count(b"\r\n") < answers:
@@ -72,13 +72,13 @@ class Broker:
 
     def reserved(self) -> int:
         words = b"".join(b"watch %s\r\n" % name.encode() for name in TOPICS)
-        words += b"reserve-with-timeout %d\r\n" % PATIENCE_S * len(TOPICS)
+        words += b"reserve-with-timeout %d\r\n" % TIMEOUT_S * len(TOPICS)
         answers = self.talk(words, 3 * len(TOPICS))
         return sum(answer.startswith(b"RESERVED") for answer in answers)
 
     def published(self, topic: bytes) -> int:
         """The timestamp of a message that has been published and consumed."""
-        with socket.create_connection((HOST, self._nsq_port), PATIENCE_S) as sock, sock.makefile("rb") as file:
+        with socket.create_connection((HOST, self._nsq_port), TIMEOUT_S) as sock, sock.makefile("rb") as file:
             sock.sendall(b"  V2SUB %s c\nRDY 1\nPUB %s\n\0\0\0\1x" % (topic, topic))
             while True:
                 size, kind = struct.unpack(">II", file.read(8))

@@ -18,7 +18,7 @@ import pytest
 from tests.beanstalk.wire import Wire as BeanstalkWire
 from tests.crash.every_protocol import (
     CONSUMERS,
-    PATIENCE_S,
+    TIMEOUT_S,
     TOPICS,
     BeanstalkPublisher,
     Client,
@@ -152,7 +152,7 @@ def wait_for_more(ledger: Ledger, count: int, clients: Sequence[Client]) -> None
 def wait_for(condition: object, clients: Sequence[Client]) -> None:
     """Or until a client has failed."""
     assert callable(condition)
-    wait_until(lambda: condition() or any(one.failure for one in clients), "clients get on", PATIENCE_S)
+    wait_until(lambda: condition() or any(one.failure for one in clients), "clients get on", TIMEOUT_S)
     for one in clients:
         if one.failure is not None:
             raise one.failure

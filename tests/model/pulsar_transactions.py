@@ -18,7 +18,7 @@ from tests.pulsar.servers import PulsarServer
 from tests.pulsar.wire import entry_of, metadata, payload_of, send_frame
 from tests.servers import wait_until
 
-PATIENCE_S: Final = 60
+TIMEOUT_S: Final = 60
 SHARED: Final = 1
 MOST_OPEN: Final = 4
 NAME: Final = "model"
@@ -198,8 +198,8 @@ class Play:
 
     def compact(self) -> None:
         server = self._server()
-        wait_until(lambda: compact(server, self._name), "it is compacted", PATIENCE_S)
-        wait_until(lambda: compacted(server, self._name), "it is compacted", PATIENCE_S)
+        wait_until(lambda: compact(server, self._name), "it is compacted", TIMEOUT_S)
+        wait_until(lambda: compacted(server, self._name), "it is compacted", TIMEOUT_S)
         if self.topic.entries:
             self.topic.compact()
 
@@ -226,7 +226,7 @@ class Play:
 
     def figures(self) -> None:
         """What the gateway says of the transactions that are open."""
-        with closing(http.client.HTTPConnection(self._server().http, timeout=PATIENCE_S)) as connection:
+        with closing(http.client.HTTPConnection(self._server().http, timeout=TIMEOUT_S)) as connection:
             for txn in self._open:
                 connection.request("GET", f"/admin/v3/transactions/transactionMetadata/0/{txn}")
                 answer = connection.getresponse()

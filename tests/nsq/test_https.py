@@ -23,7 +23,7 @@ from tests.servers import Server, Shape, free_port, wait_until
 
 HOST = "127.0.0.1"
 SHAPE = Shape("shards-2", "mq-shards", ("--workers", "2", "--acceptors", "2"))
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Https:
     plain_port: int
 
     def connect(self) -> Client:
-        plain = socket.create_connection((HOST, self.port), timeout=PATIENCE_S)
+        plain = socket.create_connection((HOST, self.port), timeout=TIMEOUT_S)
         return Client(self.made.context().wrap_socket(plain, server_hostname="localhost"))
 
     @contextlib.contextmanager
@@ -176,7 +176,7 @@ def test_who_ends_his_side_behind_a_request_is_answered(https: Https, target: st
     """TLS is looked at from within: an SSLSocket that ends it may drop what comes at that moment."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = https.made.context().wrap_bio(incoming, outgoing, server_hostname="localhost")
-    with socket.create_connection((HOST, https.port), timeout=PATIENCE_S) as sock:
+    with socket.create_connection((HOST, https.port), timeout=TIMEOUT_S) as sock:
 
         def go_on(step: Callable[[], object]) -> None:
             while True:
@@ -243,7 +243,7 @@ def test_where_plain_http_is_refused_this_is_served_and_named(tmp_path: Path) ->
     with running(tmp_path, *sets) as https, contextlib.closing(https.connect()) as one:
         assert one.ask("POST", "/pub?topic=t", b"x") == (200, b"OK")
         assert depth(one, "t") == 1
-        with socket.create_connection((HOST, https.plain_port), timeout=PATIENCE_S) as plain:
+        with socket.create_connection((HOST, https.plain_port), timeout=TIMEOUT_S) as plain:
             plain.sendall(b"POST /pub?topic=t HTTP/1.0\r\nContent-Length: 1\r\n\r\nx")
             refused = b"".join(iter(lambda: plain.recv(4096), b""))
     assert refused.startswith(b"HTTP/1.0 403 ")
@@ -261,5 +261,5 @@ def test_who_was_refused_once_publishes_without_the_gateway_afterwards(tmp_path:
         client.sock.settimeout(5)  # before the gateway would be replaced
         with https.without_gateway():
             assert client.ask("POST", "/pub?topic=orders", b"3", who) == (200, b"OK")
-        client.sock.settimeout(PATIENCE_S)
+        client.sock.settimeout(TIMEOUT_S)
         assert client.ask("POST", "/pub?topic=mail", b"1", who)[0] == 403

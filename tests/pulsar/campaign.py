@@ -20,7 +20,7 @@ from typing import Final
 from tests.pulsar.servers import PulsarServer
 from tests.pulsar.wire import MAX, Frame, Message, Wire, entry_of, metadata, payload_of, send_frame
 
-PATIENCE_S: Final = 60
+TIMEOUT_S: Final = 60
 WINDOW: Final = 50
 COMMIT, ABORT = 0, 1
 NOT_FOUND: Final = 24
@@ -40,7 +40,7 @@ class Line(Wire):
 
     def __init__(self, port: int) -> None:
         super().__init__(port)
-        self.socket.settimeout(PATIENCE_S)
+        self.socket.settimeout(TIMEOUT_S)
         self.connect()
 
     def receive(self) -> Frame | None:
@@ -65,7 +65,7 @@ class Line(Wire):
         except TimeoutError:
             return None
         finally:
-            self.socket.settimeout(PATIENCE_S)
+            self.socket.settimeout(TIMEOUT_S)
 
 
 class Actor(ABC):
@@ -82,7 +82,7 @@ class Actor(ABC):
     def finish(self) -> None:
         """What it has begun is done when this returns."""
         self.stopping.set()
-        self._thread.join(PATIENCE_S)
+        self._thread.join(TIMEOUT_S)
         if self.failure is not None:
             raise self.failure
         assert not self._thread.is_alive(), f"{self} does not come to an end"
@@ -251,7 +251,7 @@ class Compactor(Actor):
 def _ask(server: PulsarServer, method: str, topic: str) -> tuple[int, bytes]:
     """Status 0: nobody answers."""
     path = f"/admin/v2/persistent/public/default/{topic}/compaction"
-    with contextlib.closing(http.client.HTTPConnection(server.http, timeout=PATIENCE_S)) as connection:
+    with contextlib.closing(http.client.HTTPConnection(server.http, timeout=TIMEOUT_S)) as connection:
         try:
             connection.request(method, path)
             answer = connection.getresponse()

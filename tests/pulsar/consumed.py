@@ -26,7 +26,7 @@ TYPES: Final = ("Exclusive", "Shared", "Failover", "KeyShared")
 KEYS: Final = 16
 PERIOD_MS: Final = 200
 QUIET_S: Final = 3.0  # nothing more came for so long
-PATIENCE_S: Final = 90.0
+TIMEOUT_S: Final = 90.0
 
 
 def client_of(server: PulsarServer) -> Theirs:
@@ -71,7 +71,7 @@ class Producer:
         self._stopping.set()
 
     def join(self) -> None:
-        self._thread.join(PATIENCE_S)
+        self._thread.join(TIMEOUT_S)
         assert not self._thread.is_alive(), f"the producer of {self.topic} has no receipts for what it sent"
 
 
@@ -125,7 +125,7 @@ class Consumer:
 
     def close(self) -> None:
         self._stopping.set()
-        self._thread.join(PATIENCE_S)
+        self._thread.join(TIMEOUT_S)
         assert not self._thread.is_alive(), f"a consumer of {self.topic} does not come back"
         if self.failure is not None:
             raise self.failure
@@ -177,7 +177,7 @@ class Round:
 
     def verdicts(self) -> list[Verdict]:
         fresh = {topic: Consumer(self._server, topic, kind, 0, careful=True) for topic, kind in self._topics.items()}
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + TIMEOUT_S
         while min(one.quiet_s() for one in fresh.values() if one.failure is None) < QUIET_S:
             assert time.monotonic() < until, "those who were there at the end come to no end"
             time.sleep(PERIOD_MS / 1000)
@@ -209,7 +209,7 @@ def read_log(server: PulsarServer, topic: str) -> dict[int, list[str]]:
     try:
         reader = client.create_reader(topic, pulsar.MessageId.earliest)
         while reader.has_message_available():
-            message = reader.read_next(int(PATIENCE_S * 1000))
+            message = reader.read_next(int(TIMEOUT_S * 1000))
             found.setdefault(int(message.data()), []).append(str(message.message_id()))
         return found
     finally:
@@ -218,7 +218,7 @@ def read_log(server: PulsarServer, topic: str) -> dict[int, list[str]]:
 
 def stand_of(server: PulsarServer, topic: str) -> object:
     """What the subscription says it has not acknowledged."""
-    connection = http.client.HTTPConnection(server.http, timeout=PATIENCE_S)
+    connection = http.client.HTTPConnection(server.http, timeout=TIMEOUT_S)
     path = f"/admin/v2/persistent/public/default/{topic}/internalStats"
     with contextlib.closing(connection):
         connection.request("GET", path)

@@ -20,7 +20,7 @@ from tests.pulsar.wire_scenes import SCENES, Step
 from tests.ready import readable
 
 TRANSCRIPTS: Final = Path(__file__).with_name("wire_transcripts.json")
-PATIENCE_S: Final = 60  # more than it takes to find out that somebody in the way is not alive
+TIMEOUT_S: Final = 60  # more than it takes to find out that somebody in the way is not alive
 REST: Final = ("GET", "PUT", "POST", "DELETE")
 # Of an answer that is kept: what two brokers say alike.
 KEPT: Final = (
@@ -41,7 +41,7 @@ class Attended(Wire):
         others.append(self)
 
     def receive(self) -> Frame | None:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while True:
             if self._is_whole():
                 return super().receive()

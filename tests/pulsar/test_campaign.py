@@ -20,7 +20,7 @@ from mq_shards.supervisor.restarts import DEATHS_WINDOW_S, MAX_DEATHS
 from tests.pulsar.campaign import (
     MAX,
     NEVER,
-    PATIENCE_S,
+    TIMEOUT_S,
     Actor,
     Compactor,
     Place,
@@ -67,11 +67,11 @@ class Victim:
             self._deaths.clear()
             self.restart()
             return
-        wait_until(lambda: self._pid(name) is not None, f"{name} is there", PATIENCE_S)
+        wait_until(lambda: self._pid(name) is not None, f"{name} is there", TIMEOUT_S)
         pid = self._pid(name)
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: self._pid(name) not in (pid, None), f"{name} is back", PATIENCE_S)
+        wait_until(lambda: self._pid(name) not in (pid, None), f"{name} is back", TIMEOUT_S)
 
     def _is_given_up_after(self, name: str) -> bool:
         """Whether the broker ends when the process dies once more, or might, a second earlier or later."""
@@ -109,7 +109,7 @@ def campaign(data_dir: Path, victims: Sequence[str], pause_s: float) -> dict[str
         for actor in actors:
             actor.start()
         ended = "transactions end"
-        wait_until(lambda: all(one.commits + one.aborts for one in transformers), ended, PATIENCE_S)
+        wait_until(lambda: all(one.commits + one.aborts for one in transformers), ended, TIMEOUT_S)
         for name in victims:
             time.sleep(pause_s)
             victim.kill(name)
@@ -126,9 +126,9 @@ def campaign(data_dir: Path, victims: Sequence[str], pause_s: float) -> dict[str
 
         found = -1
         while (before := found) < len(expected):
-            wait_until(lambda before=before: there() > before, "more is transformed", PATIENCE_S)  # type: ignore[misc]
+            wait_until(lambda before=before: there() > before, "more is transformed", TIMEOUT_S)  # type: ignore[misc]
             found = there()
-        wait_until(lambda: len(tail.found) >= len(expected), "the reader has all", PATIENCE_S)
+        wait_until(lambda: len(tail.found) >= len(expected), "the reader has all", TIMEOUT_S)
         for actor in actors:
             actor.finish()
         for _ in range(2):
@@ -157,8 +157,8 @@ def check_producer(server: PulsarServer, producer: Producer) -> None:
 
 
 def check_view(server: PulsarServer, keyed: Producer) -> None:
-    wait_until(lambda: compact(server, keyed.topic), "it is compacted", PATIENCE_S)
-    wait_until(lambda: compacted(server, keyed.topic), "it is compacted", PATIENCE_S)
+    wait_until(lambda: compact(server, keyed.topic), "it is compacted", TIMEOUT_S)
+    wait_until(lambda: compacted(server, keyed.topic), "it is compacted", TIMEOUT_S)
     last = {keyed.key(number): number for number in range(keyed.count)}
     assert view_of(server, keyed.topic) == last
     assert len(read_all(server, keyed.topic, compacted=True)) == len(last), "nothing that was superseded"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pulsar.campaign import PATIENCE_S, Actor, Producer, read_all
+from tests.pulsar.campaign import TIMEOUT_S, Actor, Producer, read_all
 from tests.pulsar.campaign_cursors import Batches, PartAcker, Seeker
 from tests.pulsar.test_campaign import EVERYTHING, Victim
 from tests.servers import wait_until
@@ -33,7 +33,7 @@ def campaign(data_dir: Path, victims: Sequence[str], pause_s: float) -> dict[str
                     raise broken
                 return all(one.seeks >= seeks for one in seekers) and acker.acks >= acks
 
-            wait_until(do, "cursors are moved and messages acknowledged", PATIENCE_S)
+            wait_until(do, "cursors are moved and messages acknowledged", TIMEOUT_S)
 
         get_on(1, 1)
         for name in victims:

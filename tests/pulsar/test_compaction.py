@@ -25,7 +25,7 @@ from tests.servers import free_port, wait_until
 
 pulsar = pytest.importorskip("pulsar")
 
-PATIENCE_S: Final = 60
+TIMEOUT_S: Final = 60
 Part = tuple[str | None, bytes]
 Entry = tuple[bytes, dict[str, object]]
 
@@ -77,7 +77,7 @@ def status_of(server: PulsarServer, topic: str) -> str:
 
 def compact(server: PulsarServer, topic: str) -> None:
     assert rest(server, "PUT", f"persistent/public/default/{topic}/compaction")["status"] == 204
-    wait_until(lambda: status_of(server, topic) != "RUNNING", "the compaction ends", PATIENCE_S)
+    wait_until(lambda: status_of(server, topic) != "RUNNING", "the compaction ends", TIMEOUT_S)
     assert status_of(server, topic) == "SUCCESS"
 
 
@@ -90,7 +90,7 @@ def read(server: PulsarServer, topic: str, *, plain: bool = False) -> list[Place
     reader = client.create_reader(topic, pulsar.MessageId.earliest, is_read_compacted=not plain)
     found = []
     while reader.has_message_available():
-        message = reader.read_next(PATIENCE_S * 1000)
+        message = reader.read_next(TIMEOUT_S * 1000)
         at = message.message_id()
         found.append((message.partition_key(), message.data(), at.entry_id(), at.batch_index()))
     client.close()
@@ -221,7 +221,7 @@ def test_requests_about_compaction_are_answered_as_by_a_real_broker(kept: Pulsar
     assert rest(kept, "PUT", f"{path}-p/partitions", 2)["status"] == 204
     assert rest(kept, "PUT", f"{path}-p/compaction")["status"] == 204
     assert rest(kept, "GET", f"{path}-p/compaction")["status"] == 404
-    wait_until(lambda: status_of(kept, f"{topic}-p-partition-1") == "SUCCESS", "a partition is done", PATIENCE_S)
+    wait_until(lambda: status_of(kept, f"{topic}-p-partition-1") == "SUCCESS", "a partition is done", TIMEOUT_S)
 
 
 def test_what_cannot_read_the_view_is_refused(kept: PulsarServer, topic: str) -> None:
@@ -267,7 +267,7 @@ def test_a_topic_beyond_its_threshold_is_compacted_by_itself(kept: PulsarServer,
     else:
         assert rest(kept, "POST", f"{path}/compactionThreshold", 1000)["status"] == 204
     wait_until(
-        lambda: rest(kept, "GET", f"{path}/compaction")["json"]["status"] == "SUCCESS", "it is compacted", PATIENCE_S
+        lambda: rest(kept, "GET", f"{path}/compaction")["json"]["status"] == "SUCCESS", "it is compacted", TIMEOUT_S
     )
     assert [place[2] for place in read(kept, name)] == [29]
 
@@ -301,7 +301,7 @@ def test_the_last_message_of_a_key_is_there_whoever_is_killed_meanwhile(tmp_path
                 except (StopIteration, OSError, KeyError, TypeError):
                     return False
 
-            wait_until(is_back, "it is back", PATIENCE_S)
+            wait_until(is_back, "it is back", TIMEOUT_S)
             found = [(key, int(value)) for key, value, _, _ in read(server, "t") if value]
             assert [number for _, number in found] == sorted(number for _, number in found)
             shown = dict(found)

@@ -18,7 +18,7 @@ from tests.pulsar.servers import PulsarServer, running
 from tests.pulsar.wire import MAX, Wire, batch_of, entry_of, metadata, payload_of, send_frame
 from tests.servers import wait_until
 
-PATIENCE_S: Final = 60
+TIMEOUT_S: Final = 60
 COMMIT, ABORT = 0, 1
 INVALID_STATUS, NOT_ALLOWED, CONFLICT, NOT_FOUND = 21, 22, 23, 24
 _sequences = itertools.count()
@@ -468,7 +468,7 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted(joined: Wire, topic:
     send(joined, b"behind it")
     assert received(joined, 1) == [b"behind it"]
     assert time.monotonic() - began > 0.3 + LATE_S, "its client has to know before"
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + TIMEOUT_S
     while (said := end(joined, txn)) == INVALID_STATUS and time.monotonic() < until:
         time.sleep(0.01)  # the topic has ended it, which has not been noted yet
     assert said == NOT_FOUND
@@ -477,7 +477,7 @@ def test_a_transaction_that_is_open_for_too_long_is_aborted(joined: Wire, topic:
 def test_what_nobody_knows_is_aborted_and_holds_nothing_up(joined: Wire, topic: str) -> None:
     send(joined, b"of none", 1 << 50)
     send(joined, b"behind it")
-    joined.socket.settimeout(PATIENCE_S)
+    joined.socket.settimeout(TIMEOUT_S)
     assert received(joined, 1) == [b"behind it"]
 
 
@@ -541,7 +541,7 @@ def test_what_is_pending_outlives_the_worker(mortal: PulsarServer, topic: str, a
 
 def read_all(server: PulsarServer, topic: str) -> list[bytes]:
     with Wire(server.port) as wire:
-        wire.socket.settimeout(PATIENCE_S)
+        wire.socket.settimeout(TIMEOUT_S)
         wire.connect().subscribe(topic, "reader", durable=False, start_message_id={"ledgerId": MAX, "entryId": MAX})
         last = wire.ask("getLastMessageId", "getLastMessageIdResponse", consumer_id=1).last_message_id
         found: list[bytes] = []
@@ -570,12 +570,12 @@ def kill(server: PulsarServer, victim: str) -> None:
         except (StopIteration, OSError):
             return False
 
-    wait_until(is_back, "it is back", PATIENCE_S)
+    wait_until(is_back, "it is back", TIMEOUT_S)
 
 
 def connected(server: PulsarServer) -> Wire:
     wire = Wire(server.port)
-    wire.socket.settimeout(PATIENCE_S)
+    wire.socket.settimeout(TIMEOUT_S)
     return wire.connect()
 
 
@@ -607,7 +607,7 @@ def test_all_or_nothing_whoever_is_killed(mortal: PulsarServer, topic: str, vict
             found = [read_all(mortal, one) for one in topics]
             return all(one == found[0] for one in found) and told <= set(found[0])
 
-        wait_until(settled, "all topics have the same, and all that was promised", PATIENCE_S)
+        wait_until(settled, "all topics have the same, and all that was promised", TIMEOUT_S)
         with connected(mortal) as wire:
             wire.ask("producer", None, topic=topics[0], producer_id=1)
     found = [read_all(mortal, one) for one in topics]

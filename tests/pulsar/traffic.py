@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pulsar
 
-PATIENCE_S: Final = 30
+TIMEOUT_S: Final = 30
 
 
 def made(url: str, kind: str, files: list[str]) -> Any:  # noqa: ANN401
@@ -52,7 +52,7 @@ def main() -> int:
             consumer.acknowledge(message)
         except pulsar.Timeout:
             pass
-        if time.monotonic() > end + PATIENCE_S or not (sending.is_alive() or sent):
+        if time.monotonic() > end + TIMEOUT_S or not (sending.is_alive() or sent):
             print(f"failed traffic: {len(found)} of {sent} came")
             return 1
     client.close()

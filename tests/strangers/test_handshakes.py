@@ -18,7 +18,7 @@ from tests.nsq import certificates
 
 HOST = "127.0.0.1"
 MOST = 8
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 async def serve(request: Request) -> Answer:
@@ -53,7 +53,7 @@ def test_they_have_the_places_that_there_are_and_keep_nobody_out(
         assert b"served" in await ask(port)
         strangers = [await asyncio.open_connection(HOST, port) for _ in range(3 * MOST)]
         waiting = [asyncio.ensure_future(ended(reader)) for reader, _ in strangers]
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             # Those that came first are closed for those that came later, the others when their time is up.
             await asyncio.gather(*waiting[: 2 * MOST])
             assert len(server._beginning) <= MOST

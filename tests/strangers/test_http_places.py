@@ -17,7 +17,7 @@ from mq_shards.gateway.http_server import HttpServer, Request
 
 HOST = "127.0.0.1"
 MOST = 8
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 HEAD = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -60,7 +60,7 @@ async def serving() -> AsyncIterator[Served]:
     served.port = listener.getsockname()[1]
     await served.server.listen(listener, 64)
     try:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             yield served
     finally:
         await served.close()

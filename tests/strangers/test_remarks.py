@@ -20,13 +20,13 @@ from tests.servers import Shape
 
 TIMES = 3 * SAME
 HOST = "127.0.0.1"
-PATIENCE_S = 30
+TIMEOUT_S = 30
 SHAPE = Shape("shards-1", "mq-shards", ("--workers", "1", "--acceptors", "1"))
 
 
 def talk(port: int, said: bytes) -> None:
     """Says so, and hears what comes, to the end."""
-    with socket.create_connection((HOST, port), timeout=PATIENCE_S) as client:
+    with socket.create_connection((HOST, port), timeout=TIMEOUT_S) as client:
         client.sendall(said)
         while client.recv(1 << 16):
             pass
@@ -40,7 +40,7 @@ def broken_record(port: int) -> None:
     """Encrypted, and then not."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    plain = socket.create_connection((HOST, port), timeout=PATIENCE_S)
+    plain = socket.create_connection((HOST, port), timeout=TIMEOUT_S)
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
     while True:
@@ -58,7 +58,7 @@ def broken_record(port: int) -> None:
 
 def no_websocket(port: int) -> None:
     """It may ask again."""
-    with socket.create_connection((HOST, port), timeout=PATIENCE_S) as client:
+    with socket.create_connection((HOST, port), timeout=TIMEOUT_S) as client:
         client.sendall(b"POST / HTTP/1.1\r\nHost: x\r\n\r\n")
         assert b"405 " in client.recv(1 << 16)
 

@@ -20,7 +20,7 @@ from tests.terminal.commands import run
 
 HOST = "127.0.0.1"
 SECONDS = 10.0  # twice what a client waits for a greeting or TLS
-PATIENCE_S = 0.5
+TIMEOUT_S = 0.5
 TOKEN = "mqs_only-for-the-broker"
 
 
@@ -39,7 +39,7 @@ def listener(answer: bytes | None) -> Iterator[tuple[int, list[bytes]]]:
             kept.append(client)
             if answer is None:
                 continue
-            client.settimeout(PATIENCE_S)
+            client.settimeout(TIMEOUT_S)
             with contextlib.suppress(TimeoutError):  # a NATS client waits for us to begin
                 heard.append(client.recv(1 << 16))
             with contextlib.suppress(OSError):

@@ -269,7 +269,7 @@ class TestPublishes:
         assert not requests(bench)
 
 
-class TestPatience:
+class TestTimeouts:
     def test_a_silent_client_is_closed(self, bench: Bench, client: Client) -> None:
         client.send(b"POST /pub?to")
         for _ in range(3):

@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	patience = 30 * time.Second
-	quiet    = 500 * time.Millisecond
+	waitTimeout = 30 * time.Second
+	quiet       = 500 * time.Millisecond
 )
 
 type scenario func(s *side)
@@ -455,7 +455,7 @@ func tables(s *side) {
 	})
 	check(err)
 	put("c", "4")
-	for deadline := time.Now().Add(patience); view.Size() < 3; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(waitTimeout); view.Size() < 3; time.Sleep(10 * time.Millisecond) {
 		expect(time.Now().Before(deadline), "%v", view.Keys())
 	}
 	value, is := view.Get("a").([]byte)
@@ -592,7 +592,7 @@ var scenarios = map[string]scenario{
 }
 
 func run(client pulsar.Client, name string, does scenario) (why any) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 	defer cancel()
 	defer func() { why = recover() }()
 	does(&side{client, name, ctx})
@@ -603,7 +603,7 @@ func main() {
 	logger := logrus.New()
 	logger.SetLevel(logrus.PanicLevel)
 	options := pulsar.ClientOptions{
-		URL: os.Args[1], Logger: log.NewLoggerWithLogrus(logger), OperationTimeout: patience, EnableTransaction: true,
+		URL: os.Args[1], Logger: log.NewLoggerWithLogrus(logger), OperationTimeout: waitTimeout, EnableTransaction: true,
 	}
 	if len(os.Args) > 3 && os.Args[2] == "traffic" {
 		traffic(options, os.Args[3:])

@@ -24,7 +24,7 @@ func traffic(options pulsar.ClientOptions, arguments []string) {
 	client, err := pulsar.NewClient(options)
 	check(err)
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), length+patience)
+	ctx, cancel := context.WithTimeout(context.Background(), length+waitTimeout)
 	defer cancel()
 	s := &side{client, "traffic", ctx}
 	consumer := s.consumer(pulsar.ConsumerOptions{

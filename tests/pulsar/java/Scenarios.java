@@ -22,7 +22,7 @@ public class Scenarios {
         void run(String topic) throws Exception;
     }
 
-    static final int PATIENCE_S = 20;
+    static final int TIMEOUT_S = 20;
     static PulsarClient client;
 
     static void expect(boolean is, String why) {
@@ -34,7 +34,7 @@ public class Scenarios {
     }
 
     static Message<String> receive(Consumer<String> consumer) throws PulsarClientException {
-        Message<String> message = consumer.receive(PATIENCE_S, TimeUnit.SECONDS);
+        Message<String> message = consumer.receive(TIMEOUT_S, TimeUnit.SECONDS);
         expect(message != null, "nothing came");
         return message;
     }
@@ -183,11 +183,11 @@ public class Scenarios {
         sendMany(producer, 10, 0);
         Reader<String> reader = client.newReader(Schema.STRING).topic(topic).startMessageId(MessageId.earliest).create();
         List<String> found = new ArrayList<>();
-        while (reader.hasMessageAvailable()) found.add(reader.readNext(PATIENCE_S, TimeUnit.SECONDS).getValue());
+        while (reader.hasMessageAvailable()) found.add(reader.readNext(TIMEOUT_S, TimeUnit.SECONDS).getValue());
         same(found, numbers(0, 10));
         reader.seek(MessageId.earliest);
         expect(reader.hasMessageAvailable(), "nothing after a seek");
-        same(reader.readNext(PATIENCE_S, TimeUnit.SECONDS).getValue(), "0");
+        same(reader.readNext(TIMEOUT_S, TimeUnit.SECONDS).getValue(), "0");
         reader.seek(System.currentTimeMillis() + 100_000);
         expect(!reader.hasMessageAvailable(), "something behind the end");
         Consumer<String> consumer = consumer(topic).subscriptionInitialPosition(SubscriptionInitialPosition.Earliest).subscribe();
@@ -241,9 +241,9 @@ public class Scenarios {
             thing.number = 7;
             thing.text = "x";
             client.newProducer(schema).topic(name).create().send(thing);
-            Thing found = consumer.receive(PATIENCE_S, TimeUnit.SECONDS).getValue();
+            Thing found = consumer.receive(TIMEOUT_S, TimeUnit.SECONDS).getValue();
             expect(found.number == 7 && found.text.equals("x"), "another value");
-            same(String.valueOf(any.receive(PATIENCE_S, TimeUnit.SECONDS).getValue().getField("text")), "x");
+            same(String.valueOf(any.receive(TIMEOUT_S, TimeUnit.SECONDS).getValue().getField("text")), "x");
             try {
                 client.newProducer(Schema.AVRO(Other.class)).topic(name).create();
                 expect(false, "another schema is compatible");
@@ -341,7 +341,7 @@ public class Scenarios {
     /** Those that the environment's ONLY names, if it does. Arguments: the URL, and perhaps a token and whom to trust. */
     static void runAll(String[] arguments, String prefix, Map<String, Scenario> all) throws Exception {
         ClientBuilder builder = PulsarClient.builder().serviceUrl(arguments[0])
-            .operationTimeout(PATIENCE_S, TimeUnit.SECONDS).enableTransaction(true);
+            .operationTimeout(TIMEOUT_S, TimeUnit.SECONDS).enableTransaction(true);
         if (arguments.length > 1) {
             builder.authentication(AuthenticationFactory.token(arguments[1])).tlsTrustCertsFilePath(arguments[2]);
         }

@@ -11,7 +11,7 @@ import org.apache.pulsar.client.api.*;
 
 /** Traffic under credentials that change: SERVICE-URL SECONDS token TOKEN-FILE | certificate CERT KEY CA */
 public class Traffic {
-    static final int PATIENCE_S = 30;
+    static final int TIMEOUT_S = 30;
 
     static String read(String file) {
         try {
@@ -53,7 +53,7 @@ public class Traffic {
                     found.add(message.getValue());
                     consumer.acknowledge(message);
                 }
-                if (System.nanoTime() - end > TimeUnit.SECONDS.toNanos(PATIENCE_S)) {
+                if (System.nanoTime() - end > TimeUnit.SECONDS.toNanos(TIMEOUT_S)) {
                     System.out.println("failed traffic: " + found.size() + " came");
                     System.exit(1);
                 }

@@ -28,7 +28,7 @@ public class Transactions extends Scenarios {
     static void sendAll(Producer<String> producer, Transaction in, List<String> values) throws Exception {
         List<CompletableFuture<MessageId>> all = new ArrayList<>();
         for (String value : values) all.add(producer.newMessage(in).value(value).sendAsync());
-        for (CompletableFuture<MessageId> one : all) one.get(PATIENCE_S, TimeUnit.SECONDS);
+        for (CompletableFuture<MessageId> one : all) one.get(TIMEOUT_S, TimeUnit.SECONDS);
     }
 
     static void nothing(Consumer<String> consumer) throws PulsarClientException {
@@ -50,7 +50,7 @@ public class Transactions extends Scenarios {
 
     static Class<?> failure(CompletableFuture<?> future) throws Exception {
         try {
-            future.get(PATIENCE_S, TimeUnit.SECONDS);
+            future.get(TIMEOUT_S, TimeUnit.SECONDS);
             return null;
         } catch (ExecutionException error) {
             Throwable why = error.getCause();
@@ -112,7 +112,7 @@ public class Transactions extends Scenarios {
         Transaction txn = begin();
         sendAll(producer, txn, List.of("1", "2"));
         Reader<String> reader = client.newReader(Schema.STRING).topic(topic).startMessageId(MessageId.earliest).create();
-        same(reader.readNext(PATIENCE_S, TimeUnit.SECONDS).getValue(), "0");
+        same(reader.readNext(TIMEOUT_S, TimeUnit.SECONDS).getValue(), "0");
         expect(!reader.hasMessageAvailable(), "what is not committed is available");
         txn.abort().get();
         expect(!reader.hasMessageAvailable(), "what was aborted is available");
@@ -120,10 +120,10 @@ public class Transactions extends Scenarios {
         sendAll(producer, txn, List.of("3"));
         txn.commit().get();
         expect(reader.hasMessageAvailable(), "what was committed is not available");
-        same(reader.readNext(PATIENCE_S, TimeUnit.SECONDS).getValue(), "3");
+        same(reader.readNext(TIMEOUT_S, TimeUnit.SECONDS).getValue(), "3");
         reader.seek(MessageId.earliest);
-        same(reader.readNext(PATIENCE_S, TimeUnit.SECONDS).getValue(), "0");
-        same(reader.readNext(PATIENCE_S, TimeUnit.SECONDS).getValue(), "3");
+        same(reader.readNext(TIMEOUT_S, TimeUnit.SECONDS).getValue(), "0");
+        same(reader.readNext(TIMEOUT_S, TimeUnit.SECONDS).getValue(), "3");
         expect(!reader.hasMessageAvailable(), "something is behind the end");
     }
 

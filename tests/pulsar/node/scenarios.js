@@ -8,7 +8,7 @@
 const assert = require('node:assert/strict');
 const Pulsar = require('pulsar-client');
 
-const PATIENCE_MS = 30_000;
+const TIMEOUT_MS = 30_000;
 const QUIET_MS = 500;
 
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
@@ -44,7 +44,7 @@ class Side {
   async messages(consumer, count) {
     const found = [];
     while (found.length < count) {
-      const message = await consumer.receive(PATIENCE_MS);
+      const message = await consumer.receive(TIMEOUT_MS);
       found.push(message);
       await consumer.acknowledge(message);
     }
@@ -167,17 +167,17 @@ const scenarios = {
     const consumers = [await s.consumer({ ...options, consumerName: 'a' }), await s.consumer({ ...options, consumerName: 'b' })];
     await pause(1500); // until the active one has been chosen
     await s.send(await s.producer(), numbers(20));
-    const first = await Promise.race(consumers.map(async (one) => [one, await one.receive(PATIENCE_MS)]));
+    const first = await Promise.race(consumers.map(async (one) => [one, await one.receive(TIMEOUT_MS)]));
     const active = first[0];
     const other = consumers.find((one) => one !== active);
     let last = first[1];
-    for (let i = 1; i < 10; i += 1) last = await active.receive(PATIENCE_MS);
+    for (let i = 1; i < 10; i += 1) last = await active.receive(TIMEOUT_MS);
     assert.equal(last.getData().toString(), '9');
     await active.acknowledgeCumulative(last);
     await active.close();
     // What waited for the other's first message is given it.
     const found = new Set();
-    while (found.size < 9) found.add((await other.receive(PATIENCE_MS)).getData().toString());
+    while (found.size < 9) found.add((await other.receive(TIMEOUT_MS)).getData().toString());
     for (const text of found) assert.ok(numbers(20).slice(10).includes(text));
   },
 
@@ -213,7 +213,7 @@ const scenarios = {
     const producer = await s.producer({ batchingEnabled: true, batchingMaxMessages: 10, batchingMaxPublishDelayMs: 1000 });
     await s.send(producer, numbers(10));
     for (let i = 0; i < 10; i += 1) {
-      const message = await consumer.receive(PATIENCE_MS);
+      const message = await consumer.receive(TIMEOUT_MS);
       if (i % 2 === 0) await consumer.acknowledge(message);
     }
     await consumer.close();
@@ -226,7 +226,7 @@ const scenarios = {
     const read = async (startMessageId, count) => {
       const reader = await s.client.createReader({ topic: s.topic(), startMessageId });
       const found = [];
-      while (found.length < count && reader.hasNext()) found.push((await reader.readNext(PATIENCE_MS)).getData().toString());
+      while (found.length < count && reader.hasNext()) found.push((await reader.readNext(TIMEOUT_MS)).getData().toString());
       assert.equal(reader.hasNext(), false);
       await reader.close();
       return found;
@@ -337,7 +337,7 @@ async function main(serviceUrl) {
   client.serviceUrl = serviceUrl;
   const limit = (work) => {
     let timer;
-    const late = new Promise((_, fail) => { timer = setTimeout(() => fail(new Error('it did not end')), 4 * PATIENCE_MS); });
+    const late = new Promise((_, fail) => { timer = setTimeout(() => fail(new Error('it did not end')), 4 * TIMEOUT_MS); });
     return Promise.race([work, late]).finally(() => clearTimeout(timer));
   };
   const ran = await Promise.all(Object.entries(scenarios).map(async ([name, does]) => {
