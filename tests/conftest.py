@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import sys
@@ -27,6 +28,12 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "bounded"))
 
 gc.disable()  # until the tests are collected: see below
+
+# Bodies of megabytes come and go. Memory that is freed stays: otherwise the kernel clears each page of the next one.
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+if (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
+    mallopt(M_TRIM_THRESHOLD, 1 << 30)
+    mallopt(M_MMAP_THRESHOLD, 32 << 20)
 
 pytest.register_assert_rewrite("tests.beanstalk.replies", "tests.beanstalk.wire", "tests.model.scripts")
 

@@ -101,7 +101,7 @@ def test_a_stream_grows_from_its_first_message_to_both_sides(bench: Channels) ->
     assert [(a.id, a.body) for a in came] == [(job, b"%d" % n) for n, job in enumerate(jobs)]
 
 
-def test_a_stream_is_what_an_array_would_be_and_what_stays_for_ever_keeps_nothing_behind_it(tmp_path: Path) -> None:
+def test_a_stream_is_what_an_array_would_be_and_what_stays_for_ever_keeps_nothing_behind_it() -> None:
     sources = ("shards/stream.c", "shards/stream_runs.c")
     here = Path(__file__).resolve().parent
-    run_model(tmp_path, "stream_model", sources, os.environ.get("STREAM_SEEDS", "2"), beside=here)
+    run_model("stream_model", sources, os.environ.get("STREAM_SEEDS", "2"), beside=here)
