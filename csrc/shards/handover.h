@@ -8,8 +8,8 @@ struct handover;
 
 /* Hands the jobs to a subscription that has just been made and is not logged yet. */
 void handover_to_channel(struct worker *w, uint32_t topic, uint32_t subscription, bool to_join);
-/* Such a job is done before the channel is logged: the channel does not get it. True: the topic is not to retain it, when it
- * is released, as it was put before the topic began to retain. */
+/* Such a job is done before the channel is logged: the channel does not get it. True: the topic is not to retain it,
+ * when it is released, as it was put before the topic began to retain. */
 bool handover_job_done(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id);
 /* Hands the messages from a seq on to the job queue, once channels being removed have released theirs. */
 void handover_to_queue(struct worker *w, uint32_t topic, uint64_t from);
