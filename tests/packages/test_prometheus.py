@@ -56,6 +56,7 @@ def test_promtool_has_nothing_to_say(programs: tuple[str, str], broker: Broker) 
 FIRING = {
     "MqShardsDown": {"up": "0x120"},
     "MqShardsWorkerDown": {"worker_up": "0x120"},
+    "MqShardsWorkerRefuses": {"worker_refuses": "1x120"},
     "MqShardsProcessHangs": {"process_hangs_total": "0x116 1x4"},
     "MqShardsDiskNearlyFull": {"disk_bytes": "1x120", 'disk_bytes{which="all"}': "100x120"},
     "MqShardsMediumFails": {"messages_unreadable_total": "0x110 7x10"},
