@@ -16,6 +16,7 @@ from tests.nats.clusters import (
     OURS_3,
     bodies,
     cluster,
+    configured,
     meshed,
     mixtures,
     settled,
@@ -23,7 +24,7 @@ from tests.nats.clusters import (
 from tests.nats.route_wire import INFO, RouteWire, line
 from tests.nats.test_mesh import all_children
 from tests.nats.wire import Wire
-from tests.servers import comm_of
+from tests.servers import STOP_SECONDS, comm_of
 
 QUICK = ("nats.cluster-ping-interval=300ms", "nats.cluster-ping-max=2")
 
@@ -203,3 +204,19 @@ def test_servers_that_are_told_of_without_end_do_not_keep_away_those_of_the_conf
         seed.wait()
         meshed([seed, member])
         wire.close()
+
+
+def test_a_server_that_stops_ends_its_routes_before_its_clients_have_heard_all() -> None:
+    """Else others go on to choose its clients for groups until it has gone, and what they send is lost."""
+    with configured(OURS, "cluster { name: xyz, listen: 127.0.0.1:$ROUTE_PORT }") as server:
+        behind, publisher = server.client(b"SUB much 1\r\n"), server.client()
+        publisher.send(b"PUB much 1048576\r\n%s\r\n" % bytes(1 << 20) * 32)
+        publisher.barrier()
+        route = RouteWire.joined(server.route_port)
+        assert server.process is not None
+        server.process.send_signal(signal.SIGTERM)
+        while not route.closed:
+            route.receive()
+        server.process.wait(STOP_SECONDS)
+        assert "the route is gone" in server.said()  # it was still there to say so
+        behind.close()

@@ -195,6 +195,12 @@ class Hubs:
 
     close = lame_duck
 
+    def stopping(self) -> None:
+        """Ends all connections at once: see Routing.stopping()."""
+        self._dialer.close()
+        for conn in self._hubs:
+            self._engine.close_connection(conn)
+
     # --- upcalls ----------------------------------------------------------------------------------------------------
 
     def has(self, conn: int) -> bool:

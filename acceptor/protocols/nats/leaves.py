@@ -494,6 +494,11 @@ class Leaves:
             if leaf.client.account in accounts:
                 self._end(leaf, "")
 
+    def stopping(self) -> None:
+        """Ends all connections at once: see Routing.stopping()."""
+        for conn in self._leaves:
+            self._engine.close_connection(conn)
+
     def lame_duck(self) -> None:
         """Admits no new leaf nodes; those connected stay until the process ends."""
         self._is_lame = True

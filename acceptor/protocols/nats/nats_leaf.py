@@ -153,6 +153,10 @@ class NatsLeaf(Protocol):
         for half in self._halves():
             half.lame_duck()
 
+    def stopping(self) -> None:
+        for half in self._halves():
+            half.stopping()
+
     def close(self) -> None:
         if self._hubs is not None:
             self._hubs.close()

@@ -62,6 +62,10 @@ class NatsRoute(Protocol):
         if self._routing is not None:
             self._routing.lame_duck()
 
+    def stopping(self) -> None:
+        if self._routing is not None:
+            self._routing.stopping()
+
     def close(self) -> None:
         if self._routing is not None:
             self._routing.close()

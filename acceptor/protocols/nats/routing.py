@@ -236,6 +236,12 @@ class Routing:
 
     # --- time -------------------------------------------------------------------------------------------------------
 
+    def stopping(self) -> None:
+        """Ends all routes at once: nothing is received any more, so other servers must not choose clients here."""
+        self._dialer.close()
+        for conn in self._routes:
+            self._engine.close_connection(conn)
+
     def close(self) -> None:
         self._dialer.close()
 
