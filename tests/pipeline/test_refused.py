@@ -15,13 +15,14 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from mq_shards.pipeline import archive, arguments, client, explain, replay, report, spark_pipelines
+from mq_shards.pipeline import archive, arguments, client, explain, replay, report, session, spark_pipelines
 from mq_shards.pipeline.batch import PlainBatchReader
 from mq_shards.pipeline.client import BrokerError, check_brokers
 from mq_shards.pipeline.columns import SCHEMA
 from mq_shards.pipeline.command import main
 from mq_shards.pipeline.options import OptionError, ReadOptions, connection_of
 from mq_shards.pipeline.session import open_session
+from pyspark.sql import SparkSession
 
 from tests.pipeline.serving import Gateway
 
@@ -137,6 +138,21 @@ def test_a_spark_that_is_too_old_is_named_before_it_begins(
     assert main(["--brokers", gateway.address, *job(name, tmp_path / "of-the-job")]) == 1
     said = f"mq-pipeline: PySpark 4.2 or later is wanted: {sys.executable} has 4.1.4\n"
     assert capsys.readouterr().err.endswith(said)
+
+
+def test_what_is_said_to_the_jvm_comes_after_what_we_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last one counts."""
+    found: list[str] = []
+
+    def begin(builder: SparkSession.Builder) -> NoReturn:
+        found.append(builder._options[session.JAVA_OPTIONS])
+        raise Began
+
+    monkeypatch.setattr(session, "_begun", begin)
+    with pytest.raises(Began):
+        open_session("spark://a:7077", "test", {session.JAVA_OPTIONS: "-Darrow.enable_unsafe_memory_access=false"})
+    ours, theirs = (f"-Darrow.enable_unsafe_memory_access={said}" for said in ("true", "false"))
+    assert ours in found[0] and found[0].endswith(f" {theirs}")
 
 
 @pytest.mark.parametrize("name", ["run", "archive"])
