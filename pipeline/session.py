@@ -26,8 +26,8 @@ END_S: Final = 10.0
 OLDEST: Final = (4, 2)  # PySpark: with older ones Trigger.AvailableNow ends before all has been read
 _begins: Final[list[_Beginning]] = []  # not empty while a JVM is started
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
-# Arrow's own checks of each value that the JVM reads, in batches whose offsets and counts are sound, are up to a third of
-# what a row takes it.
+# Arrow's own checks of each value that the JVM reads, in batches whose offsets and counts are sound, are up to a third
+# of what a row takes it.
 UNCHECKED: Final = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 
 
