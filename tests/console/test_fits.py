@@ -72,6 +72,11 @@ def test_every_control_is_reached_without_scrolling_sideways(page: Browser, brok
         assert page.js(CUT_OFF) == [], where
 
 
+def test_a_number_and_its_unit_stay_on_one_line(page: Browser) -> None:
+    found = page.js("import('/console/format.js').then((it) => [it.short(12345), it.bytes(2048), it.bytes(20)])")
+    assert found == ["12.3\N{NO-BREAK SPACE}k", "2.0\N{NO-BREAK SPACE}KiB", "20\N{NO-BREAK SPACE}B"]
+
+
 @pytest.mark.parametrize("width", [360, 720, 1024])
 def test_a_narrow_screen_has_all_figures_of_the_list(page: Browser, broker: Broker, width: int) -> None:
     """Beside each other if the screen has room for the figures alone, else as cards."""

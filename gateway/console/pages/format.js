@@ -1,4 +1,4 @@
-// Numbers, sizes and times as people read them.
+// Numbers, sizes and times as people read them. A number and its unit stay on one line.
 
 const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
 
@@ -10,16 +10,16 @@ export const counted = (n, things, one = things.slice(0, -1)) => `${whole.format
 export function short(n) {
   if (n < 10_000) return n < 10 && n > 0 && n % 1 ? n.toFixed(1) : whole.format(n);
   for (const [size, unit] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
-    if (n >= size) return `${(n / size).toFixed(n / size < 100 ? 1 : 0)} ${unit}`;
+    if (n >= size) return `${(n / size).toFixed(n / size < 100 ? 1 : 0)}\u00a0${unit}`;
   }
   return whole.format(n);
 }
 
 export function bytes(n) {
   for (const [size, unit] of [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]]) {
-    if (n >= size) return `${(n / size).toFixed(n / size < 100 ? 1 : 0)} ${unit}`;
+    if (n >= size) return `${(n / size).toFixed(n / size < 100 ? 1 : 0)}\u00a0${unit}`;
   }
-  return `${whole.format(n)} B`;
+  return `${whole.format(n)}\u00a0B`;
 }
 
 export function duration(seconds) {
