@@ -12,7 +12,6 @@ import fcntl
 import logging
 import os
 import stat
-import struct
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -20,10 +19,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
+from mq_shards.csrc._core import lib
 from mq_shards.shards import durable, medium
 from mq_shards.shards.aside import is_no_file, put_aside
-from mq_shards.shards.checksum import crc32c
-from mq_shards.shards.layout import RECORD_BYTES, RECORD_CRC_END, SEGMENT_HEADER_BYTES, record_crc_begun
+from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
 from mq_shards.shards.manifest import NAME as MANIFEST
 from mq_shards.shards.manifest import NEW as MANIFEST_NEW
 from mq_shards.shards.manifest import Manifest, ManifestError
@@ -47,7 +46,6 @@ from mq_shards.shards.store_error import StoreError, explained
 # A worker that was just killed may hold its shards' locks for a moment longer.
 SHARD_LOCK_WAIT_S: Final = 5.0
 
-COPY_HEAD_BYTES: Final = 8  # before each record in a .names file: csrc/log/copies.c
 COPY_MOST: Final = 4096  # more than the copy of any name takes
 
 log = logging.getLogger(__name__)
@@ -130,17 +128,6 @@ def _look(fd: int, shard: int, shards: int) -> Found:
         why = f"it is of a data directory of {header.shards} shards"
     # A header rewritten after damage knows the segment's number, but not when it was begun.
     return Found(header.time_ns or None, header.segment, why, status.st_size, log_began_ns=header.log_began_ns)
-
-
-def _is_copy(content: bytes, segment: int) -> bool:
-    """Whether this begins with the copy of a record of that segment; the layout is in csrc/log/copies.c."""
-    if len(content) < COPY_HEAD_BYTES + RECORD_BYTES:
-        return False
-    _, check, size, crc = struct.unpack_from("<IIII", content)
-    if not RECORD_BYTES <= size <= len(content) - COPY_HEAD_BYTES:
-        return False
-    rest = content[COPY_HEAD_BYTES + RECORD_CRC_END : COPY_HEAD_BYTES + size]
-    return bool(crc32c(rest, record_crc_begun(size, segment)) == crc and crc32c(content[:4], crc) == check)
 
 
 def _read_begun(path: Path) -> int:
@@ -296,7 +283,8 @@ class ShardStore:
                 notes.append(f"{error}: whether {segment_name(segment)}, which is empty, had messages is not known")
             return False
         try:
-            return _is_copy(medium.read(fd, COPY_MOST, 0), segment)
+            content = medium.read(fd, COPY_MOST, 0)
+            return bool(lib.copies_are_of(content, len(content), segment))
         finally:
             os.close(fd)
 

@@ -106,6 +106,11 @@ static bool is_whole(const struct copies_read *all, size_t at, uint32_t segment)
     return crc32c_extend(crc, all->base + at + sizeof entry + sizeof start, r.bytes - sizeof start) == r.crc;
 }
 
+bool copies_are_of(const void *bytes, size_t count, uint32_t segment) {
+    const struct copies_read all = {(uint8_t *)bytes, count};
+    return count >= sizeof(struct entry) + sizeof(struct record) && is_whole(&all, 0, segment);
+}
+
 const struct record *copies_next(const struct copies_read *all, size_t *at, uint32_t segment, uint32_t *offset) {
     for (; *at + sizeof(struct entry) + sizeof(struct record) <= all->bytes; *at += 8) {
         if (!is_whole(all, *at, segment)) continue;

@@ -45,6 +45,8 @@ void copies_read_free(struct copies_read *all);
 struct copies_read copies_read(const struct copies *c);
 /* Returns the next whole copy from *at on, and in *offset where its record begins in the segment; NULL: none. */
 const struct record *copies_next(const struct copies_read *all, size_t *at, uint32_t segment, uint32_t *offset);
+/* Whether bytes of such a file begin with the whole copy of a record of that segment. */
+bool copies_are_of(const void *bytes, size_t count, uint32_t segment);
 /* Further copies are written behind those of the records before `offset`; the ones of later records are dropped. */
 void copies_end_at(struct copies *c, const struct copies_read *all, uint32_t segment, uint64_t offset);
 

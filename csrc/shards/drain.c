@@ -15,7 +15,7 @@
 
 enum drain_phase { BEGINS, AHEAD, PASSED };
 
-static uint32_t departed(const struct subscription *s) {
+static uint32_t deliveries(const struct subscription *s) {
     return s->redeliveries + s->deferred + s->inflight;
 }
 
@@ -28,7 +28,7 @@ static uint32_t drop_some(struct worker *w, uint32_t first, uint64_t from, uint3
     return most;
 }
 
-static uint32_t drop_departed(struct worker *w, uint32_t subscription, uint64_t from, uint32_t most) {
+static uint32_t drop_deliveries(struct worker *w, uint32_t subscription, uint64_t from, uint32_t most) {
     const struct subscription *s = worker_subscription(w, subscription);
     most = drop_some(w, s->redelivery_first, from, most);
     most = drop_some(w, s->deferred_first, from, most);
@@ -37,19 +37,19 @@ static uint32_t drop_departed(struct worker *w, uint32_t subscription, uint64_t 
     return most;
 }
 
-static uint64_t departed_of(const struct worker *w, uint32_t first, bool all) {
-    uint64_t count = departed(worker_subscription(w, first));
+static uint64_t deliveries_of(const struct worker *w, uint32_t first, bool all) {
+    uint64_t count = deliveries(worker_subscription(w, first));
     for (uint32_t n = worker_subscription(w, first)->next; n && all; n = worker_subscription(w, n)->next)
-        count += departed(worker_subscription(w, n));
+        count += deliveries(worker_subscription(w, n));
     return count;
 }
 
 /* Drops deliveries of a subscription, or (`all`) of all from it on: `most` now, in all as many as there were at the
  * beginning. */
-static enum outcome drain_departed(struct worker *w, struct client *c, uint32_t first, bool all, uint64_t from,
-                                   uint32_t most) {
+static enum outcome drain_deliveries(struct worker *w, struct client *c, uint32_t first, bool all, uint64_t from,
+                                     uint32_t most) {
     bool waits = false;
-    if (c->done != PASSED) c->upto = departed_of(w, first, all);
+    if (c->done != PASSED) c->upto = deliveries_of(w, first, all);
     if (c->done != PASSED && c->upto <= most) return DONE;
     c->done = PASSED;
     if (!most) return MORE;
@@ -58,10 +58,10 @@ static enum outcome drain_departed(struct worker *w, struct client *c, uint32_t 
         if (consumers_give_back(w, n))
             waits = true;
         else
-            left = drop_departed(w, n, from, left);
+            left = drop_deliveries(w, n, from, left);
     uint32_t dropped = most - left;
     c->upto -= dropped < c->upto ? dropped : c->upto;
-    return waits || (dropped && c->upto && departed_of(w, first, all) > left) ? MORE : DONE;
+    return waits || (dropped && c->upto && deliveries_of(w, first, all) > left) ? MORE : DONE;
 }
 
 /* Meanwhile the channel delivers nothing, and gets no messages that its topic has kept. */
@@ -88,7 +88,7 @@ enum outcome subscription_drain(struct worker *w, uint32_t client, uint32_t subs
     if (c->done == AHEAD && !subscription_skip(w, subscription, c->upto, w->piece)) return goes_on(w, subscription);
     uint64_t skipped = w->steps - before;
     uint32_t most = skipped < w->piece ? w->piece - (uint32_t)skipped : 0;
-    bool more = drain_departed(w, c, subscription, false, from, most) == MORE;
+    bool more = drain_deliveries(w, c, subscription, false, from, most) == MORE;
     return more ? goes_on(w, subscription) : is_over(c);
 }
 
@@ -96,7 +96,7 @@ enum outcome topic_drain(struct worker *w, uint32_t client, uint32_t topic) {
     struct client *c = client_at(&w->clients, client);
     uint32_t first = topic_at(&w->topics, topic)->subscriptions;
     worker_walk(w, 2 * (uint64_t)topic_at(&w->topics, topic)->subscription_count);
-    if (!first || drain_departed(w, c, first, true, UINT64_MAX, w->piece) == DONE) return is_over(c);
+    if (!first || drain_deliveries(w, c, first, true, UINT64_MAX, w->piece) == DONE) return is_over(c);
     for (uint32_t n = first; n; n = worker_subscription(w, n)->next) (void)goes_on(w, n);
     return MORE;
 }

@@ -99,6 +99,9 @@ void log_mark_synced(struct log *log, uint64_t upto);
 bool log_keep_copies(struct log *log, int fd, uint32_t segment);
 void log_copy(struct log *log, log_position position);
 
+/* == log/copies == */
+bool copies_are_of(const void *bytes, size_t count, uint32_t segment);
+
 /* == log/large == */
 
 enum log_result log_large_begin(struct log *log, uint64_t before, uint8_t attribute_bytes, uint64_t body_bytes,
