@@ -45,6 +45,12 @@ _PAIRS_OF_BRANCHES: Final = 32
 MAX_VALUES: Final = 1 << 16
 _BYTES_A_VALUE: Final = 8
 
+_WITHOUT_DATA: Final = frozenset(
+    {
+        "BOOLEAN", "INT8", "INT16", "INT32", "INT64", "FLOAT", "DOUBLE", "DATE", "TIME", "TIMESTAMP", "INSTANT",
+        "LOCAL_DATE", "LOCAL_TIME", "LOCAL_DATE_TIME",
+    }
+)  # fmt: skip
 _BY_AVRO: Final = frozenset({"AVRO", "JSON", "PROTOBUF"})
 _COMPARED: Final = frozenset({"AVRO", "JSON"})  # as at a real broker, which has no check for PROTOBUF
 _TRANSITIVE: Final = "_TRANSITIVE"
@@ -87,6 +93,9 @@ def check(schema: Schema) -> None:
     raw = raw_data(schema)
     if len(raw) > MAX_SCHEMA_BYTES:
         raise InvalidSchemaError(f"a schema has {MAX_SCHEMA_BYTES} bytes at most")
+    if schema.type in _WITHOUT_DATA and raw:
+        why = f"primitive schemas :length of schema data should be zero, but {len(raw)} bytes is found"
+        raise InvalidSchemaError(f"Invalid schema definition data for {why}")
     try:
         if schema.type in _BY_AVRO:
             avro_parsing.parse(raw.decode())

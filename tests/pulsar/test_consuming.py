@@ -273,6 +273,15 @@ def test_an_exclusive_consumer_is_set_back_with_its_new_epoch_and_without_counts
     ]  # fmt: skip
 
 
+def test_messages_of_a_shared_consumer_are_of_no_epoch(wire: Wire, topic: str) -> None:
+    publish(wire, topic, 1)
+    wire.subscribe(topic, kind=1, initialPosition=EARLIEST)
+    wire.flow(100)
+    wire.say("redeliverUnacknowledgedMessages", consumer_id=1, message_ids=[place(wire.message())], consumer_epoch=4)
+    again = wire.message().body
+    assert again.redelivery_count == 1 and not again.HasField("consumer_epoch")
+
+
 # --- the rest ---------------------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ import pytest
 from mq_shards.acceptor.protocols.pulsar.messages import encode
 
 from tests.pulsar.servers import PulsarServer, running, stopped
-from tests.pulsar.wire import Wire, batch_of, entry_of, metadata, payload_of, send_frame
+from tests.pulsar.wire import MAX, Wire, batch_of, entry_of, metadata, payload_of, send_frame
 
 SHARED, EXCLUSIVE, WAIT, FENCING = range(4)
 SHARED_TYPE = 1  # of a subscription
@@ -39,6 +39,16 @@ def test_receipts_come_in_the_order_of_each_producers_messages(wire: Wire, topic
         receipt = wire.expect("send_receipt")
         heard[receipt.producer_id].append((receipt.sequence_id, receipt.message_id.entryId))
     assert all(each == [(i, i) for i in range(100)] for each in heard.values())
+
+
+def test_a_receipt_has_the_highest_sequence_id_of_a_batch_that_has_one_and_else_minus_one(
+    wire: Wire, topic: str
+) -> None:
+    wire.producer(topic)
+    for said, heard in ((None, MAX), (9, 9), (5, 5), (3, MAX)):
+        more = {} if said is None else {"highest_sequence_id": said}
+        wire.raw(send_frame(1, 5, entry_of(metadata(sequence_id=5), b"m"), **more))
+        assert wire.expect("send_receipt").highest_sequence_id == heard
 
 
 def test_a_receipt_has_no_partition_and_a_message_has_its_own(wire: Wire, topic: str) -> None:

@@ -172,6 +172,25 @@ def test_a_schema_of_any_depth_is_taken_or_refused_with_what_is_wrong(kind: str)
 
 
 @pytest.mark.parametrize(
+    "kind",
+    [
+        "BOOLEAN", "INT8", "INT16", "INT32", "INT64", "FLOAT", "DOUBLE", "DATE", "TIME", "TIMESTAMP", "INSTANT",
+        "LOCAL_DATE", "LOCAL_TIME", "LOCAL_DATE_TIME",
+    ],
+)  # fmt: skip
+def test_a_primitive_schema_has_no_data(kind: str) -> None:
+    async def test(side: Side) -> None:
+        await side.ask("open", topic=T + "t", create=True)
+        given = {"type": kind, "name": "n", "properties": {}}
+        with_data = await side.ask("put-schema", topic=T + "t", **given, data=base64.b64encode(b"x").decode())
+        assert with_data["error"] == "IncompatibleSchema"
+        assert with_data["reason"].endswith("length of schema data should be zero, but 1 bytes is found")
+        assert (await side.ask("put-schema", topic=T + "t", **given, data=""))["version"] == 0
+
+    around(test, None)
+
+
+@pytest.mark.parametrize(
     "last",
     [
         ", ".join(f'{{"name": "f{i}", "type": "int"}}' for i in range(500)) + ', {"name": "a", "type": "nothing"}',

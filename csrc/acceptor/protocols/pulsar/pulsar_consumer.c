@@ -134,7 +134,8 @@ bool pulsar_redeliver(struct acceptor *a, struct connection *c, struct pulsar_id
     struct pulsar_id id;
     if (consumer == NULL) return true;
     if (!pulsar_may_send(a, c, consumer->worker)) return false;
-    if (ids->has_epoch) {
+    /* Of shared subscriptions messages are not of an epoch. */
+    if (ids->has_epoch && !consumer->shared) {
         consumer->epoch = ids->epoch;
         consumer->has_epoch = true;
     }

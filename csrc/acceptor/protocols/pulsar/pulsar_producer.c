@@ -155,7 +155,8 @@ static void publish(struct acceptor *a, struct connection *c, struct pulsar_prod
     if (pending == NULL) return;
     pending->owner = producer->number;
     pending->sequence = send->sequence;
-    pending->highest = send->highest;
+    /* The receipt of a message that is alone says -1. */
+    pending->highest = send->has_highest && send->sequence <= send->highest ? send->highest : UINT64_MAX;
     producer->pending++;
     uint32_t messages = headers.parts > 0 ? headers.parts : 1;
     producer->counts[0].messages += messages;

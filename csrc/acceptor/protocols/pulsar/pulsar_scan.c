@@ -28,7 +28,7 @@ bool pulsar_scan_send(struct pulsar_bytes bytes, struct pulsar_send *out) {
         case PULSAR_TAG(2, PULSAR_VARINT): out->sequence = field.number, seen |= 2; break;
         case PULSAR_TAG(4, PULSAR_VARINT): out->txn_least = field.number, out->has_txn = true; break;
         case PULSAR_TAG(5, PULSAR_VARINT): out->txn_most = field.number, out->has_txn = true; break;
-        case PULSAR_TAG(6, PULSAR_VARINT): out->highest = field.number; break;
+        case PULSAR_TAG(6, PULSAR_VARINT): out->highest = field.number, out->has_highest = true; break;
         case PULSAR_TAG(7, PULSAR_VARINT): out->is_chunk = field.number != 0; break;
         case PULSAR_TAG(8, PULSAR_VARINT): out->is_marker = field.number != 0; break;
         default: break;

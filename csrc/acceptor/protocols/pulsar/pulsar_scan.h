@@ -55,7 +55,7 @@ bool pulsar_scan_command(struct pulsar_bytes bytes, struct pulsar_command *out);
 #define PULSAR_TXN_OF_COMMAND (1ull << 63)
 struct pulsar_send {
     uint64_t producer, sequence, highest, txn_least, txn_most;
-    bool is_chunk, is_marker, has_txn;
+    bool is_chunk, is_marker, has_txn, has_highest;
 };
 bool pulsar_scan_send(struct pulsar_bytes bytes, struct pulsar_send *out);
 
