@@ -16,8 +16,8 @@ from typing import Any, Final
 HIDE: Final = "SPARK_HIDE_TRACEBACK"
 OF_SPARK: Final = "SPARK_BUFFER_SIZE"  # what Spark sets in each Python process that it starts
 OURS: Final = __name__.partition(".")[0] + "."
-# What Spark calls of a source, a reader or a writer. Not streamReader: behind an error of it PySpark (4.3) raises another,
-# of a variable of its own, and only the stack has ours then.
+# What Spark calls of a source, a reader or a writer. Not streamReader: after an error of it PySpark (4.3) raises one of
+# its own, and only the stack has ours then.
 CALLS: Final = (
     "reader", "writer", "streamWriter",
     "partitions", "read", "pushFilters",
