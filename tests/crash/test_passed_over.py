@@ -26,8 +26,8 @@ def fill_small(wire: Wire) -> None:
         assert wire.ask(f"delete {wire.put()}") == b"DELETED"
 
 
-def read_from(shard: Path) -> int:
-    return int(json.loads((shard / "manifest.json").read_bytes()).get("read-from", 0))
+def read_from(shard: Path, name: str = "manifest.json") -> int:
+    return int(json.loads((shard / name).read_bytes()).get("read-from", 0))
 
 
 def newest(shard: Path) -> int:

@@ -39,6 +39,12 @@ class Disk:
         self._build(self.data.stat().st_ino, target)
         return target
 
+    def name_of(self, directory: Path, name: str) -> str:
+        """Of the file in `shadow` that has what was synced of a file with a name that was synced."""
+        lines = (self.shadow / f"names-{directory.stat().st_ino}").read_text().splitlines()
+        (inode,) = [line.split(" ", 2)[0] for line in lines if line.endswith(f" f {name}")]
+        return f"inode-{inode}"
+
     def _build(self, inode: int, target: Path) -> None:
         target.mkdir()
         names = self.shadow / f"names-{inode}"
@@ -96,12 +102,17 @@ def test_a_start_that_passes_over_segments_after_a_power_cut_has_what_was_moved_
         path.mkdir()
     env = {"LD_PRELOAD": str(shim), "POWERCUT_DIR": str(disk.data), "POWERCUT_SHADOW": str(disk.shadow)}
     options = (*OPTIONS, "--set", "log.sync-interval=2000")
+    shard = disk.data / "shard-0000"
+
+    def is_told() -> bool:
+        return read_from(shard) > 3 and read_from(disk.shadow, disk.name_of(shard, "manifest.json")) > 3
+
     with running(SINGLE, data_dir=disk.data, options=options, env=env) as server:
         with Wire(server) as wire:
             fill_small(wire)
             kept = wire.put(b"kept")
             fill(wire, 5)
-        wait_until(lambda: read_from(disk.data / "shard-0000") > 3, "it is moved, and what is finished passed over")
+        wait_until(is_told, "it is moved, and what is finished passed over")
         server.kill()
         assert "powercut" not in server.said()
     left = disk.after_the_cut(tmp_path / "left")
