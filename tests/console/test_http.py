@@ -364,13 +364,18 @@ def test_ten_thousand_topics_hold_up_nobody(tmp_path: Path) -> None:
         for begin in range(0, 10_000, 1000):
             assert broker.publish(*[(f"many.{n:05d}", b"x") for n in range(begin, begin + 1000)]).status == 200
         stop = threading.Event()
+
+        def wait_for_something_else() -> float:
+            begun = time.monotonic()
+            assert broker.call("GET", "/v1/broker").status == 200
+            return time.monotonic() - begun
+
+        alone = sorted(wait_for_something_else() for _ in range(9))[4]
         waits: list[float] = []
 
         def ask_of_something_else() -> None:
             while not stop.is_set():
-                begun = time.monotonic()
-                assert broker.call("GET", "/v1/broker").status == 200
-                waits.append(time.monotonic() - begun)
+                waits.append(wait_for_something_else())
 
         thread = threading.Thread(target=ask_of_something_else)
         thread.start()
@@ -388,4 +393,4 @@ def test_ten_thousand_topics_hold_up_nobody(tmp_path: Path) -> None:
         waits.sort()
         assert len(waits) > 5
         # Half of them are served between two pieces; a machine that is busy with others makes a few wait longer.
-        assert waits[len(waits) // 2] < 0.05, waits[-10:]
+        assert waits[len(waits) // 2] < 0.05 + 3 * alone, (alone, waits[-10:])
