@@ -118,6 +118,8 @@ def test_all_shards_of_a_backup_are_of_one_moment(tmp_path: Path) -> None:
             begun = time.monotonic()
             done("backup", str(data), str(to))
             took_s = time.monotonic() - begun
+            before = len(done_at)
+            wait_until(lambda: len(done_at) > before, "something is put that is not in it")
         finally:
             stop.set()
             thread.join()
