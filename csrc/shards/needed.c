@@ -8,10 +8,12 @@
 /* How often one call looks at a topic, and at how many pages of it each time. */
 enum { LOOKS = 256, LOOK_PAGES = 16 };
 
-/* What is finished while this goes on, and is retained from then on, was held when it began: so it lies behind. */
+/* What is finished while this goes on, and is retained from then on, was held when it began: so it lies behind. What is
+ * damaged or could not be read may be there again at the next start, if its medium is. */
 static void begin(struct worker *w, struct shard *s) {
-    uint32_t dead = shard_dead_segments(s, shard_pinned_segment(w, s));
-    s->needed = (struct needed){true, s->retaining, 0, log_first_segment(s->log) + dead};
+    uint32_t from = log_first_segment(s->log) + shard_dead_segments(s, shard_pinned_segment(w, s));
+    if (s->doubtful_from && s->doubtful_from < from) from = s->doubtful_from;
+    s->needed = (struct needed){true, s->retaining, 0, from};
 }
 
 /* Looks at some pages of the next topic. Positions only become higher, so what was seen stays true. */

@@ -369,6 +369,7 @@ static uint64_t replay_segment(struct worker *w, struct shard *s, uint32_t segme
     while ((found = log_scan(s->log, segment, &offset, &r, &bad)) != 0) {
         if (found < 0) {
             note_damage(out, s->number, segment, bad, offset);
+            shard_doubt(s, segment);
             s->damaged = true;
             replay_copies(w, s, segment, bad, offset);
             skip_lost(s, offset - bad);

@@ -98,6 +98,10 @@ void shard_count_back(struct shard *s, log_position position) {
     s->jobs++;
 }
 
+void shard_doubt(struct shard *s, uint32_t segment) {
+    if (!s->doubtful_from || segment < s->doubtful_from) s->doubtful_from = segment;
+}
+
 uint32_t shard_dead_segments(const struct shard *s, uint32_t pinned) {
     uint32_t dead = 0;
     for (uint32_t n = log_first_segment(s->log); n < s->segment && n < pinned; n++, dead++)

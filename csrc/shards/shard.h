@@ -26,6 +26,8 @@ void shard_count_out(struct shard *s, log_position position);
 void shard_count_back(struct shard *s, log_position position);
 
 /* How many of the oldest segments before `pinned` have nothing alive. The active one is never among them. */
+/* Notes that something in a segment is damaged or cannot be read now: the next start is to look at it again. */
+void shard_doubt(struct shard *s, uint32_t segment);
 uint32_t shard_dead_segments(const struct shard *s, uint32_t pinned);
 
 #endif

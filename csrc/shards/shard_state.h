@@ -91,11 +91,12 @@ struct shard {
     uint64_t took_from, took_until; /* recovery: the seqs that the channel read last took at once */
     uint32_t took_by;
     struct needed needed;
-    uint32_t read_from; /* recovery: the first segment to be read; nothing before it is needed (needed.h) */
-    log_position ended; /* recovery: where the log ended at the last clean stop; 0: not known */
-    uint64_t lost_seqs; /* recovery: how many seqs each topic may have had in what is lost so far (skip.h) */
-    bool lost_ids;      /* recovery: ids may be lost, above all that the log has behind that place */
-    bool lost_end;      /* recovery: what was written last may be lost, and nothing in the log tells of it */
+    uint32_t doubtful_from; /* the oldest segment that was found damaged, or could not be read in places; 0: none */
+    uint32_t read_from;     /* recovery: the first segment to be read; nothing before it is needed (needed.h) */
+    log_position ended;     /* recovery: where the log ended at the last clean stop; 0: not known */
+    uint64_t lost_seqs;     /* recovery: how many seqs each topic may have had in what is lost so far (skip.h) */
+    bool lost_ids;          /* recovery: ids may be lost, above all that the log has behind that place */
+    bool lost_end;          /* recovery: what was written last may be lost, and nothing in the log tells of it */
     bool headless; /* recovery: the names at the beginning of the active segment may be incomplete: write them anew */
     bool heals;    /* something of the log was lost: write all names anew */
     bool damaged;  /* recovery: something of the log was lost, so no record can be relied on to complete another */

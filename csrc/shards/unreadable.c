@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "shards/calls.h"
+#include "shards/shard.h"
 #include "shards/stream.h"
 
 /* One topic takes at most half of the places, so that other topics are reported too. */
@@ -18,6 +19,7 @@ static bool is_to_be_told(const struct worker *w, const struct topic *t) {
 
 void unreadable_note(struct worker *w, uint32_t topic, log_position position) {
     const struct topic *t = topic_at(&w->topics, topic);
+    shard_doubt(shard_of_topic(w, t), (uint32_t)(position >> 32));
     w->count->unreadable++;
     w->unreadable_in_turn++;
     w->unreadable_count++;
