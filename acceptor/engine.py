@@ -234,7 +234,24 @@ class Engine:
             raise _error("cannot watch the control socket")
 
     def quiesce(self) -> None:
+        """Takes no more input of clients, but still of other servers."""
         lib.acceptor_quiesce(self._acceptor)
+
+    def servers(self) -> int:
+        """How many connections to other servers there are."""
+        return int(lib.acceptor_servers(self._acceptor))
+
+    def part(self, conn: int) -> None:
+        """Closes our side, when all output has left. What the other side sends until it closes, too, counts."""
+        lib.acceptor_part(self._acceptor, conn)
+
+    def say_quiet(self) -> None:
+        """Tells other acceptors that no more input is taken from anybody."""
+        lib.acceptor_say_quiet(self._acceptor)
+
+    def others_are_quiet(self) -> bool:
+        """Whether all other acceptors have said so."""
+        return bool(lib.acceptor_others_are_quiet(self._acceptor))
 
     def busy(self) -> int:
         return int(lib.acceptor_busy(self._acceptor))

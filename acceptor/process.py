@@ -23,7 +23,7 @@ from mq_shards.ringbuf.control import STDERR, Control, Message
 from mq_shards.ringbuf.handover import Handover
 from mq_shards.ringbuf.time_units import SECOND_NS
 
-# At a stop: how long to wait until all replies have been sent, and how often to check.
+# At a stop: how long to wait for each step, such as that all replies have been sent, and how often to check.
 FLUSH_S: Final = 1.0
 FLUSH_STEP_NS: Final = 10_000_000
 # How long Python may handle upcalls before the engine, which moves the messages, runs again.
@@ -131,13 +131,21 @@ class AcceptorProcess:
         self._stop()
 
     def _stop(self) -> None:
-        self._engine.stop_listening()
-        self._engine.quiesce()
-        for protocol in self._protocols.values():
+        """Clients say nothing more, at any acceptor; then other servers are sent the rest of it, and leave; and when
+        those have said their last, what all that means for clients is sent to them."""
+        engine, protocols = self._engine, list(self._protocols.values())
+        engine.stop_listening()
+        engine.quiesce()
+        if engine.servers():
+            self._turns_until(engine.others_are_quiet)
+            for protocol in protocols:
+                protocol.parting()
+            self._turns_until(lambda: not engine.servers())
+        engine.say_quiet()
+        self._turns_until(engine.others_are_quiet)
+        for protocol in protocols:
             protocol.stopping()
-        deadline = time.monotonic() + FLUSH_S
-        while self._engine.busy() and time.monotonic() < deadline:
-            self._turns(FLUSH_STEP_NS)
+        self._turns_until(lambda: not engine.busy())
         for protocol in self._protocols.values():
             protocol.close()
         self._access.close()
@@ -145,6 +153,12 @@ class AcceptorProcess:
         self._engine.close()
         self._watched.close()
         self._control.send({"did": "stopped"})
+
+    def _turns_until(self, is_over: Callable[[], object]) -> None:
+        """... but not for longer than FLUSH_S."""
+        deadline = time.monotonic() + FLUSH_S
+        while not is_over() and time.monotonic() < deadline:
+            self._turns(FLUSH_STEP_NS)
 
     def _turns(self, max_wait_ns: int) -> None:
         """Runs the engine, and handles its upcalls for TURN_NS at most, so that other connections do not wait long."""

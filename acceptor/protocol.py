@@ -201,8 +201,11 @@ class Protocol(ABC):
     def meet(self, others: Mapping[str, Protocol]) -> None:
         """Gets to know the other protocols of this acceptor, by name. Called before anything arrives."""
 
+    def parting(self) -> None:
+        """The process stops, and has what clients had said: ends connections to other servers (Engine.part)."""
+
     def stopping(self) -> None:
-        """The process stops and takes no more input. What is written now is still sent, if clients read it soon."""
+        """The process takes no more input from anybody. What is written now is still sent, if clients read it soon."""
 
     def close(self) -> None:
         """Called at the end, before the engine is closed."""

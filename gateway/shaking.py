@@ -9,6 +9,8 @@ from collections.abc import Callable
 from ssl import MemoryBIO, SSLContext, SSLError, SSLObject, SSLWantReadError, SSLWantWriteError
 from typing import Final
 
+from mq_shards.acceptor.filters.tls import why
+
 
 class Shaking:
     """For one connection in the place of its SSLContext. `failed` is called with the reason."""
@@ -31,7 +33,7 @@ class Shaking:
                 raise
             except SSLError as error:
                 with contextlib.suppress(OSError):  # the client is gone, or takes nothing
-                    self._failed(f"tls: {error.reason or error}")
+                    self._failed(f"tls: {why(error)}")
                     self._sock.send(outgoing.read())
                 raise
 

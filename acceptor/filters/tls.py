@@ -95,7 +95,7 @@ class VerifyingTls:
         except ssl.SSLWantReadError:
             return False
         except ssl.SSLError as error:
-            raise FilterError(f"tls: {error.reason or error}") from None
+            raise FilterError(f"tls: {why(error)}") from None
         # OpenSSL does not look at the certificate of a session that is resumed.
         if self._checks_time and self._object.session_reused and self._is_over():
             raise FilterError("tls: the certificate of the resumed session has expired")
@@ -263,6 +263,12 @@ class UnverifyingTls:
 def is_piece(records: int, record_bytes: int) -> bool:
     """Whether that is enough for one call of decode()."""
     return records >= PIECE_PARTS or record_bytes >= PIECE_BYTES
+
+
+def why(error: ssl.SSLError) -> str:
+    """Of a certificate that is refused, also what is wrong with it."""
+    about = f": {error.verify_message}" if isinstance(error, ssl.SSLCertVerificationError) else ""
+    return f"{error.reason or error}{about}"
 
 
 def reason(error: Exception) -> str:

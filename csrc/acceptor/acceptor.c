@@ -246,6 +246,13 @@ void acceptor_quiesce(struct acceptor *a) {
     a->quiet = true;
 }
 
+uint32_t acceptor_servers(const struct acceptor *a) {
+    uint32_t servers = 0;
+    for (uint32_t i = 0; i < a->highest_index; i++)
+        if (a->table[i] != NULL && a->table[i]->codec->joins_servers) servers++;
+    return servers;
+}
+
 uint32_t acceptor_busy(const struct acceptor *a) {
     uint32_t busy = 0;
     for (uint32_t i = 0; i < a->highest_index; i++) {
@@ -367,6 +374,14 @@ void acceptor_close(struct acceptor *a, uint32_t conn) {
         socket_close(a, c);
     else
         socket_dirty(a, c);
+    wake_self(a);
+}
+
+void acceptor_part(struct acceptor *a, uint32_t conn) {
+    struct connection *c = connection_find(a, conn);
+    if (c == NULL || c->fd < 0) return;
+    c->parting = true;
+    socket_dirty(a, c);
     wake_self(a);
 }
 

@@ -44,6 +44,7 @@ struct mesh_link {
     struct channel *channel; /* NULL: there is no such acceptor */
     struct connection_list stalled;
     bool backlogged;
+    bool quiet; /* it takes no more input: see acceptor_say_quiet */
 };
 
 /* The data of an epoll event: the number of a connection, or one of these. */
@@ -138,7 +139,8 @@ struct acceptor {
     uint32_t listener_count;
     uint32_t listeners_made;
     bool accepting;
-    bool quiet; /* no more input is taken */
+    bool quiet;      /* no more input is taken, except of other servers: see acceptor_quiesce */
+    bool said_quiet; /* ... and none of those: see acceptor_say_quiet */
 
     uint32_t mask_keys[MASK_KEYS]; /* random, for frames of websockets; each is used once */
     uint32_t mask_keys_left;

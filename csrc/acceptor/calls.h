@@ -100,8 +100,18 @@ void acceptor_forget(struct acceptor *a, uint32_t conn);
 size_t acceptor_take(struct acceptor *a, uint32_t conn, void *room, size_t most);
 /* Watches a descriptor: UPCALL_CONTROL says when it is readable. */
 int acceptor_control(struct acceptor *a, int fd);
-/* Stops taking input from clients. */
+/* Stops taking input from clients, but not from other servers, which do not know yet that they should choose no client
+ * here any more. */
 void acceptor_quiesce(struct acceptor *a);
+/* How many connections there are to other servers. */
+uint32_t acceptor_servers(const struct acceptor *a);
+/* Closes our side of a connection when all that is written by now has left. It is over when the other side has closed,
+ * too; all that comes before that counts. */
+void acceptor_part(struct acceptor *a, uint32_t conn);
+/* No more input is taken from anybody: tells the other acceptors, behind all that they have been sent. */
+void acceptor_say_quiet(struct acceptor *a);
+/* Whether all other acceptors have said so, and have room for what they are sent. */
+bool acceptor_others_are_quiet(struct acceptor *a);
 /* How many connections have unanswered requests (waiting reserves excepted) or unsent output. */
 uint32_t acceptor_busy(const struct acceptor *a);
 

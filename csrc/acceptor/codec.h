@@ -100,6 +100,10 @@ struct codec {
      * on. */
     bool python_alongside;
 
+    /* Its connections are to other servers: what these send counts until they have ended their connections, even while
+     * the process stops. See acceptor_quiesce. */
+    bool joins_servers;
+
     /* Bytes that a client sends before its first command: who has sent no more than them has said nothing yet. */
     size_t greeting_bytes;
 

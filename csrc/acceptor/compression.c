@@ -30,7 +30,8 @@ static bool parse_on(struct acceptor *a, struct connection *c, size_t *given) {
     struct compression *k = c->framing->compression;
     size_t bytes;
     for (size_t window = RECEIVE_BYTES; k->unparsed && (bytes = buffer_bytes(&c->in)) > 0;) {
-        if (c->closing || c->stall != STALL_NONE || a->quiet || *given >= COMPRESSED_GIVEN_BYTES) return false;
+        if (c->closing || c->stall != STALL_NONE || socket_is_quiet(a, c)) return false;
+        if (*given >= COMPRESSED_GIVEN_BYTES) return false;
         size_t piece = bytes < window ? bytes : window;
         size_t used = c->codec->parse(a, c, buffer_front(&c->in), piece);
         silent_used(a, c, used);
@@ -90,7 +91,7 @@ void compression_go_on(struct acceptor *a, struct connection *c) {
     if (c->closed) return;
     /* A connection that is ending needs no more input. */
     if (c->closing) k->more = false;
-    if (k->more && c->stall == STALL_NONE && !a->quiet) socket_schedule(a, c);
+    if (k->more && c->stall == STALL_NONE && !socket_is_quiet(a, c)) socket_schedule(a, c);
 }
 
 /* --- what goes ---------------------------------------------------------------------------------------------------- */

@@ -115,6 +115,8 @@ struct connection {
     bool runnable : 1;    /* in the list of connections whose input goes on */
     bool unreadable : 1;  /* it ends by an error in what it receives, of the socket or in frames */
     bool unwritable : 1;  /* ... or because the socket refuses output */
+    bool parting : 1;     /* our side is closed when all output has left ... */
+    bool parted : 1;      /* ... and has been: what is written now is dropped */
     bool muted : 1;       /* its last output has been written: later replies are dropped */
     bool known : 1;       /* Python has had a command of it, and is told when it closes */
     bool timed : 1;       /* in the heap of timers */

@@ -5,6 +5,11 @@
 #include "acceptor/acceptor_state.h"
 #include "acceptor/timers.h"
 
+/* Whether the process stops, and what the connection sends counts no more. */
+static inline bool socket_is_quiet(const struct acceptor *a, const struct connection *c) {
+    return a->quiet && !c->codec->joins_servers;
+}
+
 /* Memory is short: closes the connection. */
 void engine_oom(struct acceptor *a, struct connection *c);
 

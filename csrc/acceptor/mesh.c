@@ -10,6 +10,9 @@
 
 enum { HEARD_PER_TURN = 1024 };
 
+/* A message of the mesh itself, in place of a protocol's number: the sender takes no more input. */
+enum { SAYS_QUIET = 0 };
+
 static uint64_t there(const struct acceptor *a) {
     return a->mesh_there;
 }
@@ -108,6 +111,7 @@ static bool hear(struct acceptor *a, uint32_t other, uint32_t limit) {
     for (uint32_t i = 0; i < limit && may_hear(a, other, limit) && (m = channel_receive(channel)) != NULL; i++) {
         any = true;
         const struct codec *codec = codec_at(a->codecs, m->conn);
+        if (m->conn == SAYS_QUIET) link_of(a, other)->quiet = true;
         if (codec != NULL && codec->mesh_heard != NULL) codec->mesh_heard(a, codec_state(a, m->conn), other, m);
         if (has_heard_enough(a, limit)) limit = i + 1;
     }
@@ -160,6 +164,24 @@ void mesh_awake(struct acceptor *a) {
     for (uint64_t rest = there(a); rest != 0; rest &= rest - 1) channel_awake(link_of(a, first_of(rest))->channel);
 }
 
+/* --- stopping ----------------------------------------------------------------------------------------------------- */
+
+static void say_quiet(struct acceptor *a, uint32_t other) {
+    mesh_send(a, other, SAYS_QUIET, (struct message){0}, NULL, 0);
+}
+
+void acceptor_say_quiet(struct acceptor *a) {
+    a->said_quiet = true;
+    for (uint64_t rest = there(a); rest != 0; rest &= rest - 1) say_quiet(a, first_of(rest));
+    wake_self(a);
+}
+
+bool acceptor_others_are_quiet(struct acceptor *a) {
+    for (uint64_t rest = there(a); rest != 0; rest &= rest - 1)
+        if (!link_of(a, first_of(rest))->quiet) return false;
+    return mesh_full(a) == 0;
+}
+
 /* --- links -------------------------------------------------------------------------------------------------------- */
 
 int acceptor_mesh(struct acceptor *a, uint32_t other, int out_fd, int in_fd, int peer_wake_fd) {
@@ -172,6 +194,8 @@ int acceptor_mesh(struct acceptor *a, uint32_t other, int out_fd, int in_fd, int
     link->channel = channel_open(out_fd, in_fd, peer_wake_fd, MAX_REPLY_BYTES);
     if (link->channel == NULL) return -1;
     a->mesh_there |= bit_of(other);
+    link->quiet = false;
+    if (a->said_quiet) say_quiet(a, other);
     for (uint32_t i = 0; i < a->codecs->count; i++)
         if (a->codecs->items[i]->mesh_joined != NULL) a->codecs->items[i]->mesh_joined(a, a->codec_states[i], other);
     mesh_publish(a);

@@ -6,6 +6,9 @@
  * not feed a link that is backlogged (mesh_may_send). Acceptors always continue to receive, so two whose rings to each
  * other are full do not block each other.
  *
+ * At a stop each acceptor says when it takes no more input: what it had to send is before that on its ring, so the
+ * others need not wait for its end to know that they have all.
+ *
  * The links of an acceptor end when it dies; a new one has links to all others before it serves clients.
  */
 #ifndef MQ_MESH_H

@@ -52,7 +52,7 @@ static void detach(struct acceptor *a, struct connection *c) {
 /* --- input -------------------------------------------------------------------------------------------------------- */
 
 static bool takes_input(const struct acceptor *a, const struct connection *c) {
-    return c->stall == STALL_NONE && !c->closing && !a->quiet;
+    return c->stall == STALL_NONE && !c->closing && !socket_is_quiet(a, c);
 }
 
 /* Whether received input can be worked on. */
@@ -64,7 +64,7 @@ static bool is_behind(const struct connection *c) {
 /* Whether Python may have more input of a filtered connection. Its command may be waiting for just that (a handshake).
  * */
 static bool takes_pieces(const struct acceptor *a, const struct connection *c) {
-    if (c->closing || a->quiet || c->filter->input || is_behind(c)) return false;
+    if (c->closing || socket_is_quiet(a, c) || c->filter->input || is_behind(c)) return false;
     return c->stall == STALL_NONE || (c->stall == STALL_PYTHON && buffer_bytes(&c->in) <= RECEIVE_BYTES);
 }
 
@@ -302,6 +302,13 @@ static struct output *leaving_of(struct connection *c) {
     return c->framing == NULL ? &c->out : &c->framing->wire;
 }
 
+/* The other side may still send when it hears the end, and what it sends counts. */
+static void part_if_all_has_left(struct acceptor *a, struct connection *c) {
+    if (!c->parting || c->parted || c->closed || connection_unsent(c) > 0) return;
+    c->parted = true;
+    if (shutdown(c->fd, SHUT_WR) != 0) socket_close(a, c);
+}
+
 static void drop_output(struct acceptor *a, struct connection *c) {
     struct output *leaving = leaving_of(c);
     output_consume(&a->blocks, leaving, output_bytes(leaving));
@@ -369,7 +376,7 @@ static void flush(struct acceptor *a, struct connection *c, size_t most) {
     if (c->closed) return;
     if (c->filter != NULL) filter_pass(a, c);
     if (c->choked) return;
-    if (c->unwritable) drop_output(a, c);
+    if (c->unwritable || c->parted) drop_output(a, c);
     struct output *leaving = leaving_of(c);
     if (output_bytes(leaving) > 0) {
         size_t offered;
@@ -378,6 +385,7 @@ static void flush(struct acceptor *a, struct connection *c, size_t most) {
     } else if (is_done(c)) {
         socket_close(a, c);
     }
+    part_if_all_has_left(a, c);
     if (c->stall == STALL_OUTPUT && connection_unsent(c) + c->kept_bytes <= room_unsent_bytes(a, c) / 2)
         socket_wake(a, c);
     listen_for(a, c);

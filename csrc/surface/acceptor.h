@@ -63,6 +63,10 @@ void acceptor_forget(struct acceptor *a, uint32_t conn);
 size_t acceptor_take(struct acceptor *a, uint32_t conn, void *room, size_t most);
 int acceptor_control(struct acceptor *a, int fd);
 void acceptor_quiesce(struct acceptor *a);
+uint32_t acceptor_servers(const struct acceptor *a);
+void acceptor_part(struct acceptor *a, uint32_t conn);
+void acceptor_say_quiet(struct acceptor *a);
+bool acceptor_others_are_quiet(struct acceptor *a);
 uint32_t acceptor_busy(const struct acceptor *a);
 
 void acceptor_set_now(struct acceptor *a, uint64_t now_ns);

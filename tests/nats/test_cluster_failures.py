@@ -217,6 +217,7 @@ def test_a_server_that_stops_ends_its_routes_before_its_clients_have_heard_all()
         server.process.send_signal(signal.SIGTERM)
         while not route.closed:
             route.receive()
+        route.close()
         server.process.wait(STOP_SECONDS)
         assert "the route is gone" in server.said()  # it was still there to say so
         behind.close()

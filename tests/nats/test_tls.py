@@ -25,7 +25,7 @@ from mq_shards.acceptor.protocols.nats.peer_certs import peer_cert, subject_of
 
 from tests.nats.servers import NatsServer, nats_server, running, settings_of
 from tests.nsq.certificates import CLIENT_NAME, Certificates, make, sign, write
-from tests.servers import free_port
+from tests.servers import free_port, wait_until
 
 CONNECT = b'CONNECT {"verbose":false,"pedantic":false,"lang":"raw","protocol":1}\r\n'
 KINDS = [
@@ -179,6 +179,8 @@ def test_clients_may_have_to_show_a_certificate(verifying: NatsServer, certifica
         raw.pings()
     assert is_refused(verifying, certificates.context())
     assert is_refused(verifying, certificates.context(certificates.stranger))
+    why = "unknown authority" if verifying.is_real else "CERTIFICATE_VERIFY_FAILED: self"
+    wait_until(lambda: why in verifying.said(), "the journal says what is wrong with it")
 
 
 def test_a_session_does_not_outlive_the_certificate(

@@ -195,11 +195,14 @@ class Hubs:
 
     close = lame_duck
 
-    def stopping(self) -> None:
-        """Ends all connections at once: see Routing.stopping()."""
+    def parting(self) -> None:
+        """Ends all connections: see Routing.parting()."""
         self._dialer.close()
-        for conn in self._hubs:
-            self._engine.close_connection(conn)
+        for conn, hub in self._hubs.items():
+            if hub.is_joined and not hub.is_ended:
+                self._engine.part(conn)
+            else:
+                self._engine.close_connection(conn)
 
     # --- upcalls ----------------------------------------------------------------------------------------------------
 

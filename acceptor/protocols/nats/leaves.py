@@ -494,10 +494,13 @@ class Leaves:
             if leaf.client.account in accounts:
                 self._end(leaf, "")
 
-    def stopping(self) -> None:
-        """Ends all connections at once: see Routing.stopping()."""
-        for conn in self._leaves:
-            self._engine.close_connection(conn)
+    def parting(self) -> None:
+        """Ends all connections: see Routing.parting()."""
+        for conn, leaf in self._leaves.items():
+            if leaf.is_joined and not leaf.is_ended:
+                self._engine.part(conn)
+            else:
+                self._engine.close_connection(conn)
 
     def lame_duck(self) -> None:
         """Admits no new leaf nodes; those connected stay until the process ends."""

@@ -24,6 +24,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
+from mq_shards.acceptor.pauses import Pause, each_with, no_pause
 from mq_shards.acceptor.protocols.nats.shares import Exports, ShareError, export_of
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.csrc.structs import struct_in, structs_in
@@ -338,8 +339,10 @@ def _detail(one: Subscription, cid: int) -> dict[str, Any]:
 RESPONSES: Final = {"single": "Singleton", "stream": "Streamed", "chunk": "Chunked"}
 
 
-def account_row(account: Mapping[str, Any], accounts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """What an account shares (shares.py), in the form of nats-server's monitoring."""
+def account_row(
+    account: Mapping[str, Any], accounts: Mapping[str, Mapping[str, Any]], pause: Pause = no_pause
+) -> dict[str, Any]:
+    """What an account shares (shares.py), in the form of nats-server's monitoring. There may be very many imports."""
     exports = [
         {
             "subject": one["subject"],
@@ -364,7 +367,7 @@ def account_row(account: Mapping[str, Any], accounts: Mapping[str, Mapping[str, 
             "tracking": False,
             **_latency_row("latency", _export_of(given, one, account["name"], accounts)),
         }
-        for one in account.get("imports", ())
+        for one in each_with(pause, account.get("imports", ()))
     ]
     found = {"mappings": account.get("mappings"), "exports": exports, "imports": imports}
     return {name: value for name, value in found.items() if value}

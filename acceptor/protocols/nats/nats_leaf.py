@@ -153,9 +153,9 @@ class NatsLeaf(Protocol):
         for half in self._halves():
             half.lame_duck()
 
-    def stopping(self) -> None:
+    def parting(self) -> None:
         for half in self._halves():
-            half.stopping()
+            half.parting()
 
     def close(self) -> None:
         if self._hubs is not None:

@@ -62,9 +62,9 @@ class NatsRoute(Protocol):
         if self._routing is not None:
             self._routing.lame_duck()
 
-    def stopping(self) -> None:
+    def parting(self) -> None:
         if self._routing is not None:
-            self._routing.stopping()
+            self._routing.parting()
 
     def close(self) -> None:
         if self._routing is not None:

@@ -236,11 +236,15 @@ class Routing:
 
     # --- time -------------------------------------------------------------------------------------------------------
 
-    def stopping(self) -> None:
-        """Ends all routes at once: nothing is received any more, so other servers must not choose clients here."""
+    def parting(self) -> None:
+        """Ends all routes: other servers choose no clients here when they hear the end. What they send until then is
+        still handed out."""
         self._dialer.close()
-        for conn in self._routes:
-            self._engine.close_connection(conn)
+        for conn, route in self._routes.items():
+            if route.registered:
+                self._engine.part(conn)
+            else:
+                self._engine.close_connection(conn)
 
     def close(self) -> None:
         self._dialer.close()

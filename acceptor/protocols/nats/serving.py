@@ -370,7 +370,8 @@ class NatsServing(Nats):
         return Known(client.client_id, client.account, client.connected_wall_ns, row, auth, tls)
 
     def _account(self, name: str) -> dict[str, Any]:
-        shares = {**account_row(self._accounts.get(name, {}), self._accounts), **self.logins.shown_account(name)}
+        known = account_row(self._accounts.get(name, {}), self._accounts, self._engine.pause)
+        shares = {**known, **self.logins.shown_account(name)}
         if self.events is not None and name != self.system_account:
             shares["imports"] = [*shares.get("imports", ()), *system_imports(name, self.system_account)]
         return shares

@@ -105,6 +105,7 @@ const struct codec nats_leaf_codec = {
     .first_gauge = ROUTE_COUNTERS,
     .tells_live = true,
     .python_keeps = true,
+    .joins_servers = true,
     .answer = nats_not_kept_routed,
     .replied = nats_kept_routed,
     .parse = parse,
@@ -116,6 +117,7 @@ const struct codec nats_leaf_codec = {
     .opened = opened,
     .sent = nats_route_sent,
     .due = nats_route_due,
+    .ended = nats_route_closed, /* nothing is sent to it any more, so it must not be chosen */
     .closed = nats_route_closed,
     .freed = nats_route_freed,
 };
