@@ -77,9 +77,6 @@ struct opening {
     uint32_t compression; /* a number defined by the protocol; 0: not compressed */
     uint32_t bytes;       /* the decompressed size */
 };
-/* First letter of an UPCALL_COMMAND without a connection that asks Python to decompress a body: a message id (8 bytes),
- * the compression (4), the decompressed size (4), the body. packed_opened answers it. */
-enum { PACKED_ASKS = 'u' };
 
 struct codec {
     const char *name; /* the scheme in --listen, and the first word of the protocol's options */

@@ -13,13 +13,13 @@ const struct codec *packed_codec(const struct codec_table *codecs, uint32_t tag,
 
 bool packed_ask(struct acceptor *a, uint64_t id, const struct opening *opening, uint32_t protocol,
                 struct codec_bytes body) {
-    const uint32_t numbers[] = {(uint32_t)id, (uint32_t)(id >> 32), opening->compression, opening->bytes};
-    const size_t bytes = 1 + sizeof numbers + body.bytes;
+    const struct packed_asks what = {.id = id, .compression = opening->compression, .bytes = opening->bytes};
+    const size_t bytes = 1 + sizeof what + body.bytes;
     uint8_t *asks = malloc(bytes);
     if (asks == NULL) return false;
     asks[0] = PACKED_ASKS;
-    memcpy(asks + 1, numbers, sizeof numbers);
-    memcpy(asks + 1 + sizeof numbers, body.at, body.bytes);
+    memcpy(asks + 1, &what, sizeof what);
+    memcpy(asks + 1 + sizeof what, body.at, body.bytes);
     upcall_push(a, UPCALL_COMMAND, 0, protocol, NULL, asks, bytes);
     free(asks);
     return true;

@@ -4,6 +4,15 @@
 
 #include "acceptor/acceptor_state.h"
 
+/* First byte of an UPCALL_COMMAND without a connection: Python is to decompress the body that follows the struct.
+ * packed_opened answers it. */
+enum { PACKED_ASKS = 'u' };
+struct packed_asks {
+    uint64_t id; /* of the message */
+    uint32_t compression;
+    uint32_t bytes; /* the decompressed size */
+};
+
 /* The codec that writes headers with this tag; NULL: there is none that opens messages. */
 const struct codec *packed_codec(const struct codec_table *codecs, uint32_t tag, uint32_t *protocol);
 /* Asks Python to decompress a body, which it answers with packed_opened and this id. False: memory is short. */

@@ -125,6 +125,14 @@ size_t acceptor_buffered_bytes(const struct acceptor *a);
 void acceptor_catalog_versions(const struct acceptor *a, uint64_t *out);
 void acceptor_names_versions(const struct acceptor *a, uint64_t *out);
 
+/* == acceptor/opening == */
+
+enum { PACKED_ASKS, ... };
+struct packed_asks {
+    uint64_t id;
+    uint32_t compression, bytes;
+};
+
 /* == acceptor/websocket == */
 
 #define WEBSOCKET_HEAD_BYTES ...
@@ -203,6 +211,19 @@ struct consumer_wish {
     uint32_t has_epoch, most_unacked;
     uint32_t ranges;
     uint32_t padding;
+};
+
+/* == acceptor/protocols/pulsar/pulsar_upcalls == */
+
+#define PULSAR_DO                     ...
+#define PULSAR_PRODUCER_ATTACHED      ...
+#define PULSAR_PRODUCER_WAITS_NO_MORE ...
+#define PULSAR_PRODUCER_GONE          ...
+#define PULSAR_CONSUMER_GONE          ...
+#define PULSAR_ALIVE                  ...
+#define PULSAR_TLS                    ...
+struct pulsar_told {
+    uint64_t id, number;
 };
 
 /* == acceptor/protocols/pulsar/pulsar_scan == */

@@ -22,6 +22,7 @@ from mq_shards.gateway.http_answers import HttpError
 from mq_shards.gateway.http_handling import number
 from mq_shards.gateway.names import raw
 from mq_shards.gateway.workers import LOOK_S, Workers
+from mq_shards.ringbuf.time_units import MS_NS
 from mq_shards.shards.layout import RECORD_BYTES
 
 if TYPE_CHECKING:  # imports numpy, so it is not loaded before the first read
@@ -33,11 +34,8 @@ MAX_BODY_BYTES: Final = 1 << 20  # of one body, that are shown
 DEFAULT_BODY_BYTES: Final = 4096
 MAX_ANSWER_BYTES: Final = 4 << 20
 SCAN_BYTES: Final = 4 << 20  # of the log, that are read for one answer
-MESSAGE_HEADERS: Final = 8  # csrc/log/records.h, like STAGED
-STAGED: Final = 18
 TAGS: Final[Mapping[int, str]] = {1: "nats", 2: "pulsar", 3: "spark"}  # enum headers_tag
 HEADERS_BYTES: Final[int] = ffi.sizeof("struct headers")
-PUBLISH_ATTRIBUTES_BYTES: Final[int] = ffi.sizeof("struct publish_attributes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,16 +193,17 @@ def _message_at(fd: int, at: int, most: int) -> tuple[Message | None, int]:
         raise OSError(f"the record at {at} ends in the middle")
     record = struct_in("record", head)
     size, begin = record.bytes, RECORD_BYTES + record.attribute_bytes
-    if size < begin:
+    if size < begin or len(head) < begin:
         raise OSError(f"the record at {at} is damaged")
-    if record.kind == STAGED:
+    if record.kind == lib.RECORD_STAGED:
         return None, size
-    attributes = head[RECORD_BYTES:begin]
-    has_headers = bool(record.flags & MESSAGE_HEADERS)
+    said = lib.publish_attributes_of(record)
+    has_headers = bool(record.flags & lib.MESSAGE_HEADERS)
     wanted = min(size - begin, most + HEADERS_BYTES + lib.HEADERS_MAX_BYTES if has_headers else most)
     content = os.pread(fd, wanted, at + begin)
     headers, tag, parts, left, body = taken_apart(content, has_headers, most, size - begin)
-    return Message(record.seq, record.id, record.time_ns, left, body, headers, tag, parts, *_times(attributes)), size
+    times = said.pri, said.ttr_ns // MS_NS, said.delay_ns // MS_NS
+    return Message(record.seq, record.id, record.time_ns, left, body, headers, tag, parts, *times), size
 
 
 def taken_apart(content: bytes, has_headers: bool, most: int, size: int) -> tuple[bytes, int, int, int, bytes]:
@@ -214,14 +213,3 @@ def taken_apart(content: bytes, has_headers: bool, most: int, size: int) -> tupl
     headers = struct_in("headers", content)
     begin = HEADERS_BYTES + headers.bytes
     return content[HEADERS_BYTES:begin], headers.tag, headers.parts, size - begin, content[begin : begin + most]
-
-
-def _times(attributes: bytes) -> tuple[int | None, int | None, int | None]:
-    """Priority, and time to run and delay in ms, from either form of the attributes (csrc/log/records.h)."""
-    if len(attributes) in (8, 12):
-        words = [int.from_bytes(attributes[at : at + 4], "little") for at in range(0, len(attributes), 4)]
-        return words[0], words[1], words[2] if len(words) == 3 else 0
-    if len(attributes) >= PUBLISH_ATTRIBUTES_BYTES:
-        full = struct_in("publish_attributes", attributes)
-        return full.pri, full.ttr_ns // 1_000_000, full.delay_ns // 1_000_000
-    return None, None, None

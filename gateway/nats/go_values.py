@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 import orjson
+from mq_shards.acceptor.protocols.go_quote import quoted
 from mq_shards.acceptor.protocols.go_time import instant as instant
 from mq_shards.ringbuf.time_units import SECOND_NS
 
@@ -27,7 +27,7 @@ def boolean(fields: dict[str, str], name: str) -> bool:
     if not text:
         return False
     if text not in _BOOLEANS:
-        why = f"strconv.ParseBool: parsing {quoted(text)}: invalid syntax"
+        why = f"strconv.ParseBool: parsing {quoted(text.encode())}: invalid syntax"
         raise ParameterError(f"Error decoding boolean for '{name}': {why}")
     return _BOOLEANS[text]
 
@@ -38,17 +38,13 @@ def integer(fields: dict[str, str], name: str, *, unsigned: bool = False) -> int
         return 0
     kind, function = ("uint64", "ParseUint") if unsigned else ("int", "Atoi")
     if re.fullmatch(r"[0-9]{1,20}" if unsigned else r"[-+]?[0-9]{1,20}", text) is None:
-        why = f"strconv.{function}: parsing {quoted(text)}: invalid syntax"
+        why = f"strconv.{function}: parsing {quoted(text.encode())}: invalid syntax"
         raise ParameterError(f"Error decoding {kind} for '{name}': {why}")
     value = int(text)
     if not (0 <= value < 1 << 64 if unsigned else -(1 << 63) <= value < 1 << 63):
-        why = f"strconv.{function}: parsing {quoted(text)}: value out of range"
+        why = f"strconv.{function}: parsing {quoted(text.encode())}: value out of range"
         raise ParameterError(f"Error decoding {kind} for '{name}': {why}")
     return value
-
-
-def quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
 
 
 def dumps(value: Mapping[str, Any], *, indented: bool) -> bytes:

@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, unquote_plus
 
 import orjson
@@ -98,33 +98,24 @@ Handler = Callable[[Call], Awaitable[Answer | None]]  # None: it has sent the an
 Action = Callable[[Call], Awaitable[Data]]
 
 
+class Surroundings(NamedTuple):
+    """What the API tells of and changes besides topics."""
+
+    lookupd_addresses: Callable[[], Sequence[str] | None]
+    set_lookupd_addresses: Callable[[Sequence[str] | None], None]
+    prepare_topic: Callable[[str], Awaitable[None]]  # called before anything that may make a topic
+    unread: Callable[[], Awaitable[Mapping[str, Sequence[Unread]]]]  # what named readers have not read
+    producers: Callable[[], Awaitable[list[dict[str, Any]]]]  # the clients that publish
+    supervisor: int  # its process id
+    version: str  # of mq-shards
+
+
 class NsqHttp:
-    def __init__(
-        self,
-        options: GatewayOptions,
-        broker: Broker,
-        bodies: Bodies,
-        *,
-        lookupd_addresses: Callable[[], Sequence[str] | None],
-        set_lookupd_addresses: Callable[[Sequence[str] | None], None],
-        prepare_topic: Callable[[str], Awaitable[None]],
-        unread: Callable[[], Awaitable[Mapping[str, Sequence[Unread]]]],
-        producers: Callable[[], Awaitable[list[dict[str, Any]]]],
-        supervisor: int,
-        version: str,
-    ) -> None:
-        """`prepare_topic` is called before anything that may make a topic. `unread` returns what named readers have not
-        read, `producers` the clients that publish. `supervisor`: its pid. `version`: that of mq-shards."""
+    def __init__(self, options: GatewayOptions, broker: Broker, bodies: Bodies, around: Surroundings) -> None:
         self._options = options
         self._broker = broker
-        self._lookupd_addresses = lookupd_addresses
-        self._set_lookupd_addresses = set_lookupd_addresses
-        self._prepare_topic = prepare_topic
-        self._unread = unread
-        self._producers = producers
+        self._around = around
         self._logged: set[str] = set()
-        self._supervisor = supervisor
-        self._version = version
         self._max_message_bytes: int = options.nsq["max-msg-size"]
         self._max_body_bytes: int = options.nsq["max-body-size"]
         self._bodies = bodies
@@ -231,7 +222,7 @@ class NsqHttp:
             "max_output_buffer_size": options.nsq["max-output-buffer-size"],
             "max_output_buffer_timeout": options.nsq["max-output-buffer-timeout"],
             "max_deflate_level": options.nsq["max-deflate-level"],
-            "mq_shards_version": self._version,
+            "mq_shards_version": self._around.version,
         }
 
     async def _pub(self, call: Call) -> Data:
@@ -250,7 +241,7 @@ class NsqHttp:
                 if not 0 <= delay_ns <= self._options.nsq["max-req-timeout"]:
                     raise HttpError(400, "INVALID_DEFER")
             check(call.request, PUBLISH, topic)
-            await self._prepare_topic(topic)
+            await self._around.prepare_topic(topic)
             await _publishing(self._broker.publish(topic, body, delay_ns))
         return "OK"
 
@@ -267,7 +258,7 @@ class NsqHttp:
                 count, bodies = await take(body, self._max_message_bytes, self._max_body_bytes)
             except MpubError as error:
                 raise HttpError(413, str(error)) from None
-            await self._prepare_topic(topic)
+            await self._around.prepare_topic(topic)
             if count:
                 await _publishing(self._broker.publish_many(topic, count, bodies))
             else:
@@ -279,7 +270,7 @@ class NsqHttp:
         clients = _BOOLEANS.get(fields.get("include_clients", ""), True)
         memory = None
         if _BOOLEANS.get(fields.get("include_mem", ""), True):
-            memory = memory_figures(self._supervisor)
+            memory = memory_figures(self._around.supervisor)
         wanted = fields.get("topic", "")
         topics: list[Topic] = []
         silent: list[str] = []
@@ -291,13 +282,17 @@ class NsqHttp:
             except WorkersError as error:
                 raise HttpError(503, "BUSY") from error
         exists = bool(topics) or not wanted
-        producers = nsq_stats.producers_json(await self._producers(), wanted) if clients and exists else None
+        producers = nsq_stats.producers_json(await self._around.producers(), wanted) if clients and exists else None
         health = self._broker.health_beside(sorted({*self._broker.hanging, *silent}))
         started_ns, now_ns = self._options.started_wall_ns, time.time_ns()
         listed = self._listed(topics, fields.get("channel", ""), clients=clients)
         if fields.get("format") != "json":
             begin = nsq_stats.broker_text(
-                memory, health, built_with=f"mq-shards {self._version}", started_wall_ns=started_ns, now_wall_ns=now_ns
+                memory,
+                health,
+                built_with=f"mq-shards {self._around.version}",
+                started_wall_ns=started_ns,
+                now_wall_ns=now_ns,
             )
             of_topics = ["".join(nsq_stats.topics_text(piece, now_ns)).encode() async for piece in listed]
             of_topics.insert(0, b"\nTopics:" if any(of_topics) else b"\nTopics: None\n")
@@ -327,7 +322,7 @@ class NsqHttp:
 
     async def _readers(self) -> Mapping[str, Sequence[Unread]]:
         try:
-            return await self._unread()
+            return await self._around.unread()
         except (ReadersError, ErasedError, OSError) as error:
             self._log_once(str(error))
             return {}
@@ -341,7 +336,7 @@ class NsqHttp:
     async def _create_topic(self, call: Call) -> Data:
         topic = _publish_topic(call.fields())
         check(call.request, MANAGE, topic)
-        await self._prepare_topic(topic)
+        await self._around.prepare_topic(topic)
         await self._change(broker_module.MAKE, topic, None)
         return None
 
@@ -401,7 +396,7 @@ class NsqHttp:
                 raise HttpError(413, "INVALID_VALUE")
         match name:
             case "nsqlookupd_tcp_addresses":
-                self._set_lookupd_addresses(_addresses(body))
+                self._around.set_lookupd_addresses(_addresses(body))
             case "log_level":
                 level = body.decode("latin-1").lower()
                 if level not in LOG_LEVELS:
@@ -414,7 +409,7 @@ class NsqHttp:
 
     def _option(self, name: str) -> Data:
         if name == "nsqlookupd_tcp_addresses":
-            addresses = self._lookupd_addresses()
+            addresses = self._around.lookupd_addresses()
             # Like nsqd, which keeps a null list as null.
             return b"null" if addresses is None else list(addresses)
         if name == "log_level":

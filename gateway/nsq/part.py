@@ -8,7 +8,7 @@ from typing import Any
 from mq_shards.gateway.browsers import Browsers
 from mq_shards.gateway.nsq.elsewhere import Timeouts
 from mq_shards.gateway.nsq.from_acceptors import FromAcceptors
-from mq_shards.gateway.nsq.http import NsqHttp
+from mq_shards.gateway.nsq.http import NsqHttp, Surroundings
 from mq_shards.gateway.nsq.lookupd import Lookupd, identity
 from mq_shards.gateway.nsq.memory import memory_figures
 from mq_shards.gateway.nsq.names import is_valid_name
@@ -40,10 +40,7 @@ class NsqPart(Part):
             ),
         )
         self._statsd = _make_statsd(options, shared)
-        http = NsqHttp(
-            options,
-            shared.broker,
-            shared.bodies,
+        around = Surroundings(
             lookupd_addresses=lambda: self._lookupd.addresses,
             set_lookupd_addresses=self._set_lookupds,
             prepare_topic=shared.prepare_topic,
@@ -52,7 +49,7 @@ class NsqPart(Part):
             supervisor=shared.supervisor,
             version=shared.version,
         )
-        self._server = http.server
+        self._server = NsqHttp(options, shared.broker, shared.bodies, around).server
         self._server.refusal = Browsers(shared.start["settings"]["http"]["hosts"], reading_from_anywhere=False).refusal
         shared.access.gate(self._server, "nsq-http", "/ping")
         self._from_acceptors = FromAcceptors(self._server)

@@ -20,7 +20,7 @@ from mq_shards.gateway.broker import Broker, DiskError, DrainingError
 from mq_shards.gateway.catalog import DURABLE, Topic
 from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.nsq import http as nsq_http
-from mq_shards.gateway.nsq.http import NsqHttp
+from mq_shards.gateway.nsq.http import NsqHttp, Surroundings
 from mq_shards.gateway.nsq.options import GatewayOptions
 from mq_shards.gateway.unread import Unread
 from mq_shards.gateway.workers import WorkersError
@@ -98,12 +98,12 @@ class Serving:
         async def no_producers() -> list[dict[str, Any]]:
             return []
 
-        http = NsqHttp(
-            options, cast(Broker, self.broker), Bodies(options.nsq["max-body-size"]),
+        around = Surroundings(
             lookupd_addresses=list, set_lookupd_addresses=lambda _: None,
             prepare_topic=nothing, unread=nobody, producers=no_producers, supervisor=os.getpid(),
             version="0",
         )  # fmt: skip
+        http = NsqHttp(options, cast(Broker, self.broker), Bodies(options.nsq["max-body-size"]), around)
         await http.server.listen(self._sock, 16)
         await self._stop.wait()
         await http.server.close(0.1)

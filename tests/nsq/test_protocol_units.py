@@ -28,10 +28,11 @@ from mq_shards.acceptor.process import AcceptorProcess, sooner
 from mq_shards.acceptor.protocol import Broker
 from mq_shards.acceptor.protocols import go_json
 from mq_shards.acceptor.protocols.go_json import DecodeError
+from mq_shards.acceptor.protocols.go_quote import quoted
 from mq_shards.acceptor.protocols.nsq import options as nsq_options
 from mq_shards.acceptor.protocols.nsq import tls as nsq_tls
 from mq_shards.acceptor.protocols.nsq.identify import FIELDS, ClientError, parse
-from mq_shards.acceptor.protocols.nsq.serving import NsqServing, quoted, shortened
+from mq_shards.acceptor.protocols.nsq.serving import NsqServing, shortened
 from mq_shards.csrc._core import lib
 from mq_shards.ringbuf.control import Control
 from mq_shards.supervisor.options.options import default_settings

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from mq_shards.acceptor.option_kinds import Flag, Kind, Number, Setting
-from mq_shards.csrc._core import ffi, lib
+from mq_shards.acceptor.protocols.go_quote import quoted
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.protocols.nats.client import Client
@@ -55,12 +55,6 @@ def without_secrets(line: bytes) -> bytes:
                 at = found.end(1)
         line = b"".join((*parts, line[at:]))
     return line
-
-
-def quoted(text: bytes) -> str:
-    """The text as Go's %q writes it."""
-    out = ffi.new("uint8_t[]", 4 * len(text) + 2)
-    return bytes(ffi.buffer(out, lib.go_quote(out, text, len(text)) - out)).decode(errors="backslashreplace")
 
 
 def label(client: Client) -> str:

@@ -27,6 +27,7 @@ from mq_shards.acceptor.access.logins import Said
 from mq_shards.acceptor.access.rights import CONSUME, PUBLISH, Login
 from mq_shards.acceptor.engine import Answer, Engine, WorkerRequest
 from mq_shards.acceptor.protocol import Broker, Settings
+from mq_shards.acceptor.protocols.go_quote import quoted
 from mq_shards.acceptor.protocols.nsq import options as nsq_options
 from mq_shards.acceptor.protocols.nsq.identify import (
     TEXT_CHARACTERS,
@@ -586,12 +587,6 @@ def _tls_factory(settings: Settings) -> TlsFactory | None:
 
 def frame(kind: int, data: bytes) -> bytes:
     return struct.pack(">II", 4 + len(data), kind) + data
-
-
-def quoted(text: bytes) -> str:
-    """The text as Go's %q writes it."""
-    out = ffi.new("uint8_t[]", 4 * len(text) + 2)
-    return bytes(ffi.buffer(out, lib.go_quote(out, text, len(text)) - out)).decode()
 
 
 def shortened(told: dict[str, Any], limit: int) -> bytes:

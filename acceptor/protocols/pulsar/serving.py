@@ -1,14 +1,8 @@
 """Pulsar's rare commands: CONNECT and authentication, lookups, and commands that come once per producer or consumer.
 
 pulsar.c, the C half, handles the commands that come with each message. It hands the others to Python, and tells it of
-events, each with a letter first:
-
-    d...    a command: the bytes of a BaseCommand. The connection's next ones are parsed meanwhile, once it is connected
-    x       a producer (its id: 8 bytes) that waited is the exclusive one now, in an epoch (8 bytes)
-    p, c    a producer or consumer (its id: 8 bytes, its number: 4) has ended. Another may have its id by then
-    t       a connection begins with TLS
-    a       a connection that was sent a PING has shown that it is alive
-    u...    without a connection: decompress a message for a client of another protocol (_COMPRESSED, then the bytes)
+events (pulsar_upcalls.h). A connection's next commands are parsed meanwhile, once it is connected. It also asks for
+messages to be decompressed for clients of other protocols (opening.h).
 
 Commands are accepted and answered as by a standalone Pulsar broker 4.0.
 """
@@ -16,7 +10,6 @@ Commands are accepted and answered as by a standalone Pulsar broker 4.0.
 from __future__ import annotations
 
 import logging
-import struct
 import time
 from collections import deque
 from collections.abc import Callable
@@ -59,15 +52,13 @@ from mq_shards.acceptor.protocols.pulsar.tls import context_of
 from mq_shards.acceptor.protocols.pulsar.topics import Topics
 from mq_shards.acceptor.protocols.pulsar.transactions import Transactions
 from mq_shards.acceptor.upgrade import Upgrades
+from mq_shards.csrc._core import ffi, lib
 from mq_shards.csrc.decompression import decompress
+from mq_shards.csrc.structs import struct_in
 
 # The release that clients are told, and its version of the protocol.
 SERVER_VERSION: Final = "Pulsar Server 4.0.7 (mq-shards)"
 PROTOCOL_VERSION: Final = 21
-# A message's id, its compression, and its decompressed size.
-_COMPRESSED: Final = struct.Struct("=QII")
-_ATTACHED: Final = struct.Struct("=QQ")
-_GONE: Final = struct.Struct("=QI")
 # Producers and consumers of disconnected clients: 2 ms.
 _FORGOTTEN_AT_ONCE: Final = 512
 
@@ -98,6 +89,12 @@ class PulsarServing(Pulsar):
         self._leaving: deque[Client] = deque()  # disconnected, with producers or consumers not forgotten yet
         engine.set("pulsar.max-message-size", settings["max-message-size"])
         engine.set("pulsar.keep-alive-ns", settings["keep-alive"])
+        self._of_clients: dict[int, Callable[[Client, int, int], None]] = {
+            lib.PULSAR_PRODUCER_ATTACHED: self._producers.attached,
+            lib.PULSAR_PRODUCER_WAITS_NO_MORE: self._producers.put_off,
+            lib.PULSAR_PRODUCER_GONE: self._producers.gone,
+            lib.PULSAR_CONSUMER_GONE: self._consumers.gone,
+        }
         self._commands: dict[str, Callable[[Request], None]] = {
             "connect": self._connect,
             "authResponse": self._auth_response,
@@ -144,22 +141,20 @@ class PulsarServing(Pulsar):
 
     def command(self, conn: int, command: bytes) -> None:
         client = self._desk.clients.get(conn)
-        what = command[:1]
-        if what == b"d":
+        what = command[0]
+        if what == lib.PULSAR_DO:
             if client is None:
                 client = self._desk.clients[conn] = Client(conn)
             self._do(client, command[1:])
-        elif what == b"t":
-            self._begin_tls(conn)
-        elif what == b"a":
-            self._liveness.alive(conn)
-        elif what == b"u":
+        elif what == lib.PACKED_ASKS:
             self._open(command[1:])
-        elif what == b"x" and client is not None:
-            self._producers.attached(client, *_ATTACHED.unpack_from(command, 1))
+        elif what == lib.PULSAR_TLS:
+            self._begin_tls(conn)
+        elif what == lib.PULSAR_ALIVE:
+            self._liveness.alive(conn)
         elif client is not None:
-            gone = {b"p": self._producers.gone, b"w": self._producers.put_off}.get(what, self._consumers.gone)
-            gone(client, *_GONE.unpack_from(command, 1))
+            told = struct_in("pulsar_told", command, 1)
+            self._of_clients[what](client, told.id, told.number)
 
     def _terms(self, topic: TopicName) -> Terms:
         policies = self._catalog.policies(topic)
@@ -189,10 +184,10 @@ class PulsarServing(Pulsar):
         )
 
     def _open(self, asked: bytes) -> None:
-        id, kind, size = _COMPRESSED.unpack_from(asked)
-        most = self._settings["max-message-size"]
-        opened = decompress(kind, asked[_COMPRESSED.size :], size) if size <= most else None
-        self._engine.configure(self._number, "unopened" if opened is None else "opened", id, opened or b"")
+        what, body = struct_in("packed_asks", asked), asked[ffi.sizeof("struct packed_asks") :]
+        is_allowed = what.bytes <= self._settings["max-message-size"]
+        opened = decompress(what.compression, body, what.bytes) if is_allowed else None
+        self._engine.configure(self._number, "unopened" if opened is None else "opened", what.id, opened or b"")
 
     def _do(self, client: Client, data: bytes) -> None:
         command = decode(data)

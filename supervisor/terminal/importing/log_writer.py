@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from mq_shards.csrc._core import ffi
+from mq_shards.csrc._core import ffi, lib
 from mq_shards.csrc.structs import packed
 from mq_shards.shards import durable
 from mq_shards.shards.checksum import crc32c
@@ -24,11 +24,10 @@ from mq_shards.supervisor.moving.translation import IMPORTED
 
 SEGMENT_BYTES: Final = 64 << 20
 BUFFER_BYTES: Final = 1 << 20
-TOPIC, PUBLISH, STATE, SUBSCRIPTION, CURSOR, FINISH = 1, 3, 5, 7, 8, 9  # enum record_kind
-TOPIC_DURABLE, TOPIC_STOPPED = 1, 4
-SUBSCRIPTION_PAUSED: Final = 1
 FINISHED_AT_ONCE: Final = 1024  # seqs in one FINISH record
-READY, DELAYED, BURIED = 1, 3, 4  # enum job_state
+READY: Final[int] = lib.JOB_READY
+DELAYED: Final[int] = lib.JOB_DELAYED
+BURIED: Final[int] = lib.JOB_BURIED
 
 
 class State(NamedTuple):
@@ -63,6 +62,19 @@ class Topic:
     channels: dict[str, Channel] = field(default_factory=dict)
 
 
+class _Record(NamedTuple):
+    kind: int
+    topic: int
+    seq: int
+    id: int
+    attributes: bytes = b""
+    body: bytes = b""
+    flags: int = 0
+
+    def size(self) -> int:
+        return RECORD_BYTES + len(self.attributes) + len(self.body)
+
+
 class _Shard:
     def __init__(self, directory: Path, meta_id: str, shard: int, shards: int, begun_ns: int) -> None:
         self.topics: list[Topic] = []
@@ -80,24 +92,17 @@ class _Shard:
         self._head = ffi.new("struct record *")
         self._head_bytes = ffi.buffer(self._head)
 
-    def append(
-        self, kind: int, topic: int, seq: int, time_ns: int, identity: int, attributes: bytes = b"", body: bytes = b"",
-        flags: int = 0,
-    ) -> None:  # fmt: skip
+    def append(self, record: _Record, time_ns: int = 0) -> None:
         # Recovery reads the time from the records: it must not go back.
-        self._last_ns = time_ns = max(self._last_ns, time_ns)
-        size = RECORD_BYTES + len(attributes) + len(body)
-        if self._file < 0 or (self._size + size > SEGMENT_BYTES and self._size > SEGMENT_BYTES // 2):
+        self._last_ns = max(self._last_ns, time_ns)
+        if self._file < 0 or (self._size + record.size() > SEGMENT_BYTES and self._size > SEGMENT_BYTES // 2):
             self._begin_segment()
-        self._add(size, kind, topic, seq, time_ns, identity, attributes, body, flags)
+        self._add(record)
 
-    def _add(
-        self, size: int, kind: int, topic: int, seq: int, time_ns: int, identity: int, attributes: bytes, body: bytes,
-        flags: int,
-    ) -> None:  # fmt: skip
-        head = self._head
-        head.bytes, head.kind, head.attribute_bytes, head.flags = size, kind, len(attributes), flags
-        head.topic, head.seq, head.time_ns, head.id = topic, seq, time_ns, identity
+    def _add(self, record: _Record) -> None:
+        head, size, attributes, body = self._head, record.size(), record.attributes, record.body
+        head.bytes, head.kind, head.attribute_bytes, head.flags = size, record.kind, len(attributes), record.flags
+        head.topic, head.seq, head.time_ns, head.id = record.topic, record.seq, self._last_ns, record.id
         head.crc = max(self._segments)  # stands there while the CRC is computed
         head.crc = crc32c(body, crc32c(attributes, crc32c(self._head_bytes)))
         padding = bytes(-size % 8)
@@ -128,14 +133,12 @@ class _Shard:
                 self.name_channel(topic, channel)
 
     def name(self, topic: Topic) -> None:
-        stopped = struct.pack("<Q", topic.stopped_seq) if topic.flags & TOPIC_STOPPED else b""
-        size = RECORD_BYTES + len(stopped) + len(topic.name)
-        self._add(size, TOPIC, topic.number, topic.next_seq, self._last_ns, 0, stopped, topic.name, topic.flags)
+        stopped = struct.pack("<Q", topic.stopped_seq) if topic.flags & lib.TOPIC_STOPPED else b""
+        self._add(_Record(lib.RECORD_TOPIC, topic.number, topic.next_seq, 0, stopped, topic.name, topic.flags))
 
     def name_channel(self, topic: Topic, channel: Channel) -> None:
-        flags, name = SUBSCRIPTION_PAUSED if channel.paused else 0, channel.name.encode()
-        size = RECORD_BYTES + len(name)
-        self._add(size, SUBSCRIPTION, topic.number, channel.cursor, self._last_ns, channel.number, b"", name, flags)
+        flags, name = lib.SUBSCRIPTION_PAUSED if channel.paused else 0, channel.name.encode()
+        self._add(_Record(lib.RECORD_SUBSCRIPTION, topic.number, channel.cursor, channel.number, b"", name, flags))
 
     @property
     def has_begun(self) -> bool:
@@ -207,7 +210,7 @@ class LogWriter:
         if found is None:
             number = crc32c(name) % self._shards_count
             shard = self._shards[number]
-            found = Topic(name, len(shard.topics) + 1, TOPIC_DURABLE if is_durable else 0, number)
+            found = Topic(name, len(shard.topics) + 1, lib.TOPIC_DURABLE if is_durable else 0, number)
             shard.begin(time_ns)
             shard.topics.append(found)
             shard.name(found)
@@ -224,7 +227,7 @@ class LogWriter:
 
     def stop(self, topic: Topic) -> None:
         """Pauses the topic: messages published from now on wait in it."""
-        topic.flags |= TOPIC_STOPPED
+        topic.flags |= lib.TOPIC_STOPPED
         topic.stopped_seq = topic.next_seq
         self._shards[topic.shard].name(topic)
 
@@ -237,18 +240,18 @@ class LogWriter:
         identity = self._count * self._shards_count + topic.shard
         shard, seq = self._shards[topic.shard], topic.next_seq
         attributes = packed("publish_attributes", pri=pri, ttr_ns=ttr_ns)
-        shard.append(PUBLISH, topic.number, seq, time_ns, identity, attributes, body)
+        shard.append(_Record(lib.RECORD_PUBLISH, topic.number, seq, identity, attributes, body), time_ns)
         topic.next_seq += 1
         if state is not None and state != State():
             attributes = packed("state_attributes", pri=pri, **state._asdict())
-            shard.append(STATE, topic.number, seq, time_ns, identity, attributes)
+            shard.append(_Record(lib.RECORD_STATE, topic.number, seq, identity, attributes), time_ns)
         return seq
 
     def passed(self, topic: Topic, channel: Channel, cursor: int, finished: Iterable[int]) -> None:
         """Notes that all before `cursor` was delivered to the channel, of which it finished the seqs `finished`."""
         shard = self._shards[topic.shard]
         channel.cursor = cursor
-        shard.append(CURSOR, topic.number, cursor, 0, channel.number)
+        shard.append(_Record(lib.RECORD_CURSOR, topic.number, cursor, channel.number))
         some: list[int] = []
         for seq in finished:
             some.append(seq)
@@ -261,7 +264,7 @@ class LogWriter:
     @staticmethod
     def _finish(shard: _Shard, topic: Topic, channel: Channel, seqs: list[int]) -> None:
         body = b"".join(struct.pack("<i", seq - seqs[0]) for seq in seqs)
-        shard.append(FINISH, topic.number, seqs[0], 0, channel.number, b"", body)
+        shard.append(_Record(lib.RECORD_FINISH, topic.number, seqs[0], channel.number, body=body))
 
 
 def imported_note(directory: Path) -> bytes | None:

@@ -105,7 +105,7 @@ enum { TLS_HANDSHAKE = 0x16 };
 
 /* Hands a connection that begins with a TLS handshake, as no frame can, to Python with all its input. */
 static bool begins_tls(struct acceptor *a, struct connection *c, uint8_t first) {
-    static const uint8_t tls[] = {PULSAR_TLS};
+    static const uint8_t tls[1 + sizeof(struct pulsar_told)] = {PULSAR_TLS};
     if (first != TLS_HANDSHAKE || pulsar_of(c)->connected || c->filter != NULL) return false;
     reply_by_python(a, c, tls, sizeof tls);
     c->known = true;

@@ -273,10 +273,7 @@ void pulsar_producer_attached(struct acceptor *a, struct connection *c, uint32_t
     struct pulsar_producer *producer = pulsar_table_at(&pulsar_of(c)->producers, message->consumer);
     if (producer == NULL || producer->worker != worker || c->muted || c->closing) return;
     if (message->active != 0) {
-        uint8_t bytes[1 + 2 * sizeof producer->id] = {PULSAR_PRODUCER_ATTACHED};
-        memcpy(bytes + 1, &producer->id, sizeof producer->id);
-        memcpy(bytes + 1 + sizeof producer->id, &message->id, sizeof message->id);
-        upcall_push(a, UPCALL_COMMAND, c->number, c->protocol, NULL, bytes, sizeof bytes);
+        pulsar_tell_python(a, c, PULSAR_PRODUCER_ATTACHED, producer->id, message->id);
         return;
     }
     /* It ends without a word to its client, whose next SEND closes the connection. */

@@ -31,11 +31,10 @@ bool pulsar_hang_up(struct acceptor *a, struct connection *c) {
 }
 
 void pulsar_tell_python(struct acceptor *a, struct connection *c, enum pulsar_upcall what, uint64_t id,
-                        uint32_t number) {
-    uint8_t bytes[1 + sizeof id + sizeof number];
-    bytes[0] = (uint8_t)what;
-    memcpy(bytes + 1, &id, sizeof id);
-    memcpy(bytes + 1 + sizeof id, &number, sizeof number);
+                        uint64_t number) {
+    const struct pulsar_told told = {.id = id, .number = number};
+    uint8_t bytes[1 + sizeof told] = {(uint8_t)what};
+    memcpy(bytes + 1, &told, sizeof told);
     upcall_push(a, UPCALL_COMMAND, c->number, c->protocol, NULL, bytes, sizeof bytes);
 }
 

@@ -22,7 +22,7 @@ void pulsar_say_closed(struct acceptor *a, struct connection *c, uint32_t type, 
 bool pulsar_hang_up(struct acceptor *a, struct connection *c);
 /* Tells Python something about a connection, or its producer or consumer `id`. */
 void pulsar_tell_python(struct acceptor *a, struct connection *c, enum pulsar_upcall what, uint64_t id,
-                        uint32_t number);
+                        uint64_t number);
 
 /* Puts 64-bit numbers into the output of a call, the low half of each first. */
 int64_t pulsar_put_counts(const struct codec_call *call, const uint64_t *counts, size_t count);

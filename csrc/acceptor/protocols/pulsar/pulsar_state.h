@@ -23,6 +23,7 @@
 #include "acceptor/engine.h"
 #include "acceptor/protocols/pulsar/pulsar_scan.h"
 #include "acceptor/protocols/pulsar/pulsar_terms.h"
+#include "acceptor/protocols/pulsar/pulsar_upcalls.h"
 #include "base/map.h"
 
 enum {
@@ -44,17 +45,6 @@ struct pulsar_options {
     uint32_t max_message_bytes;
     uint64_t keep_alive_ns;
     struct connection *leaving; /* closed, with producers or consumers that are still to be removed; a list */
-};
-
-enum pulsar_upcall {
-    PULSAR_DO = 'd',
-    PULSAR_PRODUCER_GONE = 'p',
-    PULSAR_PRODUCER_WAITS_NO_MORE =
-        'w', /* its topic was closed, or its worker died, while it waited for others to leave */
-    PULSAR_CONSUMER_GONE = 'c',
-    PULSAR_PRODUCER_ATTACHED = 'x',
-    PULSAR_ALIVE = 'a',
-    PULSAR_TLS = 't'
 };
 
 /* Totals of a producer or consumer, and the time they are of, from which rates are computed. */
