@@ -36,7 +36,12 @@ class Stock:
     segments: dict[int, int] = field(default_factory=dict)  # the segments of the log after all this
     lost_tail: int = 0  # how many of the newest are missing or emptied
     problems: list[str] = field(default_factory=list)  # a line each
+    wrong_until: int = 0  # the newest segment that a problem is about
     notes: list[str] = field(default_factory=list)  # one line each, worth telling but no damage
+
+    def is_wrong(self, number: int, what: str) -> None:
+        self.problems.append(f"{_name(number)} {what}")
+        self.wrong_until = max(self.wrong_until, number)
 
 
 def _name(number: int) -> str:
@@ -97,7 +102,7 @@ def _sort_out(files: Mapping[int, Found], listed: dict[int, int], stock: Stock, 
             # That the newest segment has a header is listed only when the next one exists.
             if listed.get(number) or (file.is_written and (number in listed or is_unlisted)):
                 if file.bytes:
-                    stock.problems.append(f"{_name(number)} has lost its header; what is whole after it is served")
+                    stock.is_wrong(number, "has lost its header; what is whole after it is served")
                     right[number] = listed.get(number, 0)
             elif file.is_written:
                 wrong.append(number)
@@ -121,17 +126,18 @@ def _sort_out(files: Mapping[int, Found], listed: dict[int, int], stock: Stock, 
         own = file.number
         if _is(file, own, listed) and own not in right and own not in stock.back:
             stock.back[own] = number
-            stock.problems.append(f"{_name(number)} is segment {own}, and is put back there; nothing of it is lost")
+            stock.is_wrong(number, f"is segment {own}, and is put back there; nothing of it is lost")
+            stock.wrong_until = max(stock.wrong_until, own)
             continue
         stock.aside.append(number)
-        stock.problems.append(f"{_name(number)} is put aside: {_what_it_is(file, number, listed)}")
+        stock.is_wrong(number, f"is put aside: {_what_it_is(file, number, listed)}")
     # Only the last segment may be waiting for its first record: all before it have been written to.
     for number in [
         n for n in stock.remove if n in files and (n in listed or is_unlisted) and n < max(right, default=0)
     ]:
         stock.remove.remove(number)
         if files[number].bytes:
-            stock.problems.append(f"{_name(number)} has lost its header; what is whole after it is served")
+            stock.is_wrong(number, "has lost its header; what is whole after it is served")
             right[number] = 0
     right |= {own: files[number].begun_ns or 0 for own, number in stock.back.items()}
     return right
@@ -167,5 +173,5 @@ def _see_what_is_missing(
             # No reason to refuse a start: a machine that fails may have written the copies, and not yet the segment.
             stock.notes.append(f"{_name(number)} is empty, and was not: the messages that were in it are lost")
         else:
-            stock.problems.append(f"{_name(number)} is missing: the messages that were in it are lost")
+            stock.is_wrong(number, "is missing: the messages that were in it are lost")
     stock.segments |= dict.fromkeys(stock.begin, 0)

@@ -214,8 +214,9 @@ class ShardStore:
             said = "; ".join(stock.problems)
             raise StoreError(f"shard {self.shard} is refused: {said} (--damage serve does without)")
         self._spare = _spare_of(stock, found, manifest)
-        # Where something is wrong with the files, all that there is may tell of what was lost.
-        if manifest is not None and manifest.read_from in stock.segments and not stock.problems:
+        # Where something that is read is wrong, all that there is may tell of what was lost. What is passed over is not
+        # needed, and without one of its segments what that said is finished would come again.
+        if manifest is not None and stock.wrong_until < manifest.read_from in stock.segments and not self._odd_folder:
             self._read_from = manifest.read_from
         with explained(f"{self.path} cannot be put in order"):
             for name in no_copies:

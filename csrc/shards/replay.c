@@ -411,11 +411,27 @@ static uint64_t replay_segment(struct worker *w, struct shard *s, uint32_t segme
     return offset;
 }
 
+/* Whether nothing of what is read is lost, but for a write that a crash cut short. */
+static bool is_whole(const struct shard *s, uint32_t last) {
+    for (uint32_t n = s->read_from; n <= last; n++) {
+        uint64_t offset = 0, bad;
+        const struct record *r;
+        int found;
+        do found = log_scan(s->log, n, &offset, &r, &bad);
+        while (found > 0);
+        bool is_cut_off = s->ended >> 32 == n && offset < (uint32_t)s->ended;
+        if (found < 0 || is_cut_off) return false;
+    }
+    return true;
+}
+
 bool shard_replay(struct worker *w, struct shard *s, struct replay *out) {
     uint64_t before = s->jobs, now_ns = w->now_ns, wall_ns = w->wall_ns;
     uint32_t last = log_active_segment(s->log);
     w->now_ns = w->wall_ns = 0;
     bool cut = true;
+    /* What was moved out of older segments is whole there, whatever has become of what it was moved to. */
+    if (s->read_from > log_first_segment(s->log) && !is_whole(s, last)) s->read_from = 0;
     for (uint32_t n = log_first_segment(s->log); n && n <= last; n++) {
         if (n < s->read_from && n < last) {
             log_pass_over(s->log, n);

@@ -53,17 +53,13 @@ def test_a_start_passes_over_what_is_finished_and_has_what_is_left(tmp_path: Pat
         oldest = min(int(path.stem) for path in shard.glob("*.log"))
         assert oldest == 1, "all is kept for readers"
         server.kill()
-    for damaged in (False, True):
-        if damaged:
-            (shard / "0000000002.log").unlink()
+    for gone in ("", "0000000002.log"):
+        if gone:
+            (shard / gone).unlink()
         first, last = read_from(shard), newest(shard)
         with running(SINGLE, data_dir=data, options=OPTIONS) as server, Wire(server) as wire:
-            read = bytes_read(server)
-            if damaged:
-                assert "0000000002.log is missing" in server.said()
-                assert read > (last - 3) * SEGMENT, "where something is wrong, all that there is may tell of it"
-            else:
-                assert read < (last - first + 1) * SEGMENT
+            assert not gone or f"{gone} is missing" in server.said()
+            assert bytes_read(server) < (last - first + 1) * SEGMENT
             for id, state in ((ready, "ready"), (delayed, "delayed"), (buried, "buried")):
                 assert wire.exchange(f"peek {id}").body == state.encode()
                 assert wire.stats_job(id)["state"] == state

@@ -149,6 +149,18 @@ class TestSnappy:
         assert max(map(len, pieces)) <= PIECE_PARTS
         assert len(pieces) > 2000 // PIECE_PARTS
 
+    def test_of_a_bomb_only_a_piece_is_made_at_a_time(self) -> None:
+        filter = Snappy()
+        data = IDENTIFIER_CHUNK + streams.snappy_chunk(b"NOP\n" * (BLOCK_BYTES // 4)) * PIECE_PARTS
+        tracemalloc.start()
+        made = len(filter.decode(data))
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert most < len(data) + 4 * PIECE_BYTES
+        while filter.pending:
+            made += len(filter.decode(b""))
+        assert made == PIECE_PARTS * BLOCK_BYTES
+
 
 class TestDeflate:
     def test_a_bomb_is_made_a_piece_at_a_time_and_all_of_it_comes(self) -> None:

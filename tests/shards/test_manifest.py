@@ -89,6 +89,22 @@ def test_where_a_start_begins_to_read_is_kept_and_not_believed_when_something_is
         store.close()
 
 
+@pytest.mark.parametrize("gone", [1, 2, 3, 4])
+def test_what_is_passed_over_may_be_wrong(shard: Path, gone: int) -> None:
+    """What only it says is finished would come again, if the others were read."""
+    store = ShardStore(shard.parent, 7)
+    store.recover()
+    store.note_read_from(3)
+    store.close()
+    log(shard, gone).unlink()
+    for said in (1, 0):
+        store = ShardStore(shard.parent, 7)
+        found = store.recover()
+        assert len(found.problems) == said
+        assert found.read_from == (3 if gone < 3 else 0)
+        store.close()
+
+
 def test_where_a_start_begins_to_read_is_nowhere_when_that_segment_is_gone(shard: Path) -> None:
     store = ShardStore(shard.parent, 7)
     store.recover()

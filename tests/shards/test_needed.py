@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from mq_shards.csrc._core import lib
 
-from tests.shards.bench import DELETE, OK, RESERVE, TIMED_OUT, WATCH
+from tests.shards.bench import DELETE, NOT_FOUND, OK, PEEK_ID, RESERVE, TIMED_OUT, WATCH
 from tests.shards.positions import EARLIEST, begin, finish, publish, seek, seqs
 from tests.shards.subscriptions import Channels
 from tests.shards.test_naming import move_names
@@ -201,3 +201,26 @@ def test_a_segment_is_emptied_for_the_few_that_keep_it_though_older_ones_stay(be
     assert pass_over(bench) == 3
     bench.restart()
     assert ask(bench, DELETE, 5, id=job).status == OK
+
+
+def test_what_was_moved_is_had_back_from_where_it_was_if_its_copy_is_damaged(bench: Channels) -> None:
+    id, _ = bench.pub("first", durable=False)
+    assert ask(bench, DELETE, 5, id=id).status == OK
+    roll(bench)
+    job, _ = bench.pub("jobs", durable=False, body=b"moved")
+    roll(bench)
+    pass_over(bench)
+    while not lib.worker_compact_needed(bench.worker, 0, 1 << 20):
+        bench.turn()
+    roll(bench)
+    assert pass_over(bench) == 3
+    (fd,) = (fd for number, fd in bench.segments[0] if number == 3)
+    os.pwrite(fd, b"x", os.pread(fd, 64 << 20, 0).index(b"moved"))
+    for _ in range(2):
+        bench.restart()
+        assert bench.found.damages == 1
+        assert ask(bench, PEEK_ID, 5, id=job).body == b"moved"
+    assert needed(bench) == 0, "its copy is read by the next start, too"
+    assert ask(bench, DELETE, 5, id=job).status == OK
+    bench.restart()
+    assert ask(bench, DELETE, 5, id=job).status == NOT_FOUND
