@@ -70,6 +70,18 @@ static inline bool decimal_get(const uint8_t **at, const uint8_t *end, uint64_t 
     return true;
 }
 
+/* As decimal_get, where a byte that is no digit can be read behind the number: nothing else ends it. */
+static inline bool decimal_get_ended(const uint8_t **at, uint64_t max, uint64_t *value) {
+    const uint8_t *p = *at;
+    uint64_t v = 0;
+    for (uint8_t digit; (digit = (uint8_t)(*p - '0')) <= 9; p++) v = v * 10 + digit;
+    if (p - *at > DECIMAL_SAFE_DIGITS) return decimal_get(at, p, max, value);
+    if (p == *at || v > max) return false;
+    *at = p;
+    *value = v;
+    return true;
+}
+
 /* Reads a leading number as `(int)strtol(...)` does: white space and a sign may stand before the digits, and where
  * there are none it is 0. False when no long holds it. */
 static inline bool decimal_get_int(const uint8_t *at, const uint8_t *end, int32_t *number) {

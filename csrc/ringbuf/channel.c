@@ -313,8 +313,7 @@ void channel_send_prefixed(struct channel *channel, const struct message *header
 bool channel_grows(const struct channel *channel, const struct growing *growing) {
     const bool is_last = channel->out.tail == growing->tail && growing->place < growing->tail;
     const bool unseen = growing->place >= channel->publishable;
-    return is_last && unseen && channel->overflow.first == NULL && channel->lane.first == NULL &&
-           !channel_broken(channel);
+    return is_last && unseen && channel->overflow.first == NULL && channel->lane.first == NULL;
 }
 
 void *channel_grow(struct channel *channel, struct growing *growing, size_t bytes) {

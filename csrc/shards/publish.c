@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/modulo.h"
 #include "shards/answers.h"
 #include "shards/catalog.h"
 #include "shards/durable.h"
@@ -128,7 +129,7 @@ enum outcome publish_make_ready(struct worker *w, uint32_t topic, const struct m
     struct topic *t = topic_at(&w->topics, topic);
     if (handover_takes_group(t)) return MORE;
     *status = t->terminated ? STATUS_TERMINATED : STATUS_NO_SPACE;
-    if (m->id % w->shards != t->shard || t->terminated) return DONE;
+    if (modulo(m->id, w->shards) != t->shard || t->terminated) return DONE;
     bool durable = (m->flags & MSG_DURABLE) != 0, retain = m->flags & MSG_RETAIN && !t->non_persistent;
     if (durable && !t->durable && (topic_make_durable(w, topic, status) == LATER)) return LATER;
     if (durable && !t->durable) return DONE;
@@ -313,7 +314,7 @@ static bool each_new(const struct worker *w, uint32_t topic, const struct messag
     uint64_t last = 0;
     for (uint32_t left = m->several; left > 0; left--) {
         const struct publish_each *each = each_at(at);
-        if (each->id <= last || each->id % w->shards != topic_at(&w->topics, topic)->shard) return false;
+        if (each->id <= last || modulo(each->id, w->shards) != topic_at(&w->topics, topic)->shard) return false;
         if (is_known(w, topic, each->id, 0)) return false;
         last = each->id;
         at += publish_each_bytes(each->bytes);

@@ -17,6 +17,9 @@ static void check(uint64_t value, uint64_t max) {
     uint64_t got = 7;
     bool read = decimal_get(&at, text + bytes + 1, max, &got);
     assert(read == (value <= max) && at == (read ? text + bytes : text) && got == (read ? value : 7));
+    at = text, got = 7;
+    assert(decimal_get_ended(&at, max, &got) == read && at == (read ? text + bytes : text) &&
+           got == (read ? value : 7));
     at = text;
     assert(bytes == 1 || (decimal_get(&at, text + bytes - 1, UINT64_MAX, &got) && got == value / 10));
 }
@@ -28,6 +31,9 @@ static void check_text(const char *text) {
     uint64_t expected = strtoull(text, &end, 10), got;
     bool read = decimal_get(&at, begin + strlen(text), UINT64_MAX, &got);
     assert(read == (errno == 0 && end != text));
+    assert(!read || (got == expected && (const char *)at == end));
+    at = begin;
+    assert(decimal_get_ended(&at, UINT64_MAX, &got) == read);
     assert(!read || (got == expected && (const char *)at == end));
 }
 

@@ -6,6 +6,7 @@
 #include "acceptor/protocols/beanstalk/beanstalk_reserve.h"
 #include "acceptor/protocols/beanstalk/beanstalk_tubes.h"
 #include "acceptor/protocols/beanstalk/beanstalk_words.h"
+#include "base/modulo.h"
 
 enum phase { PHASE_LINE = 0, PHASE_BODY, PHASE_DISCARD, PHASE_SKIP_LINE };
 
@@ -136,7 +137,7 @@ static bool reserve_with_timeout(struct acceptor *a, struct connection *c, struc
 }
 
 static uint32_t worker_of_id(const struct acceptor *a, uint64_t id) {
-    return (uint32_t)(id % a->shards) % a->workers;
+    return modulo(modulo(id, a->shards), a->workers);
 }
 
 enum { NOT_COUNTED = -1 };
@@ -353,15 +354,16 @@ static bool ignore(struct acceptor *a, struct connection *c, struct words w) {
 
 /* Handles a command line, without its end. False if the connection stalled. */
 static bool command(struct acceptor *a, struct connection *c, const uint8_t *line, size_t bytes) {
-    struct words w = {line, line + bytes}, at = w;
-    /* These commands check every byte themselves and refuse what they do not know. */
-    bool is_read = BEGINS(&at, "put ") || BEGINS(&at, "delete ") || (BEGINS(&at, "reserve") && at_end(&at));
-    if (!is_read && memchr(line, 0, bytes) != NULL) return refuse(a, c);
+    struct words w = {line, line + bytes};
     if (!beanstalk_introduced(a, c)) return false;
+    /* The commonest commands, which check every byte themselves and refuse what they do not know. */
+    if (BEGINS(&w, "put ")) return put(a, c, w);
+    if (BEGINS(&w, "delete ")) return by_id_alone(a, c, w, MSG_DELETE, COUNT_DELETE);
+    if (bytes == sizeof "reserve" - 1 && BEGINS(&w, "reserve")) return reserve_forever(a, c, w);
+    if (memchr(line, 0, bytes) != NULL) return refuse(a, c);
     bool is_rare = false; /* Python has the command */
     switch (bytes > 0 ? *line : 0) {
     case 'p':
-        if (BEGINS(&w, "put ")) return put(a, c, w);
         if (BEGINS(&w, "peek ")) return by_id_alone(a, c, w, MSG_PEEK_ID, COUNT_PEEK);
         if (BEGINS(&w, "peek-ready")) return peek(a, c, w, MSG_PEEK_READY, COUNT_PEEK_READY);
         if (BEGINS(&w, "peek-delayed")) return peek(a, c, w, MSG_PEEK_DELAYED, COUNT_PEEK_DELAYED);
@@ -373,9 +375,6 @@ static bool command(struct acceptor *a, struct connection *c, const uint8_t *lin
         if (BEGINS(&w, "reserve-job ")) return by_id_alone(a, c, w, MSG_RESERVE_ID, NOT_COUNTED);
         if (BEGINS(&w, "reserve")) return reserve_forever(a, c, w);
         if (BEGINS(&w, "release ")) return release(a, c, w);
-        break;
-    case 'd':
-        if (BEGINS(&w, "delete ")) return by_id_alone(a, c, w, MSG_DELETE, COUNT_DELETE);
         break;
     case 'b':
         if (BEGINS(&w, "bury ")) return bury(a, c, w);

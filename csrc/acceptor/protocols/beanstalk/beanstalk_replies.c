@@ -5,9 +5,16 @@
 
 #include "acceptor/protocols/beanstalk/beanstalk_words.h"
 
-static const char *const done_texts[MSG_LIST + 1] = {
-    [MSG_DELETE] = "DELETED\r\n", [MSG_RELEASE] = "RELEASED\r\n", [MSG_BURY] = "BURIED\r\n",
-    [MSG_TOUCH] = "TOUCHED\r\n",  [MSG_KICK_ID] = "KICKED\r\n",   [MSG_PAUSE] = "PAUSED\r\n",
+/* Of one length, so that they are copied by a few instructions. */
+struct done_text {
+    char text[15];
+    uint8_t bytes;
+};
+#define DONE(text) {text "\r\n", sizeof(text "\r\n") - 1}
+
+static const struct done_text done_texts[MSG_LIST + 1] = {
+    [MSG_DELETE] = DONE("DELETED"), [MSG_RELEASE] = DONE("RELEASED"), [MSG_BURY] = DONE("BURIED"),
+    [MSG_TOUCH] = DONE("TOUCHED"),  [MSG_KICK_ID] = DONE("KICKED"),   [MSG_PAUSE] = DONE("PAUSED"),
 };
 
 enum { WORD_BYTES = 9 };
@@ -32,6 +39,13 @@ __attribute__((always_inline)) static inline uint8_t *put_text(uint8_t *out, con
 
 static void answer_text(struct acceptor *a, struct connection *c, const char *text) {
     (void)socket_say(a, c, text, strlen(text));
+}
+
+static void answer_done(struct acceptor *a, struct connection *c, const struct done_text *done) {
+    uint8_t *room = socket_room(a, c, sizeof done->text);
+    if (room == NULL) return;
+    memcpy(room, done->text, sizeof done->text);
+    socket_written(a, c, room + done->bytes);
 }
 
 /* A word of at most WORD_BYTES, with the space behind it, and a number. These two are inlined, so that the word is a
@@ -186,6 +200,6 @@ void beanstalk_answer(struct acceptor *a, struct connection *c, const struct cod
     case MSG_PEEK_BURIED: answer_job(a, c, "FOUND ", answer->id, answer->body, answer->body_bytes); break;
     case MSG_STATS_ID: answer_job_stats(a, c, answer->body, answer->body_bytes); break;
     case MSG_STATS_TOPIC: answer_tube_stats(a, c, answer->body, answer->body_bytes); break;
-    default: answer_text(a, c, done_texts[answer->kind]);
+    default: answer_done(a, c, &done_texts[answer->kind]);
     }
 }

@@ -11,7 +11,7 @@
 
 #define BEANSTALK_NAME_BYTES 200u /* of a tube, as in beanstalkd */
 
-/* The rest of a line, still to be parsed. */
+/* The rest of a line, still to be parsed. The carriage return that ends the line can be read too. */
 struct words {
     const uint8_t *at, *end;
 };
@@ -40,8 +40,8 @@ static inline void skip_spaces(struct words *w) {
  * its cost. */
 __attribute__((always_inline)) static inline bool get_number(struct words *w, uint64_t max, uint64_t *number) {
     const uint8_t *at = w->at;
-    while (at < w->end && *at == ' ') at++;
-    if (!decimal_get(&at, w->end, max, number)) return false;
+    while (*at == ' ') at++;
+    if (!decimal_get_ended(&at, max, number)) return false;
     w->at = at;
     return true;
 }
