@@ -40,6 +40,8 @@ class TestForm:
         said = said_to(server, f"POST /pub?topic={topic} HTTP/1.1\nHost: x\nContent-Length: 3\n\nabc".encode(), True)
         assert said.startswith(b"HTTP/1.1 200 OK\r\n")
         assert (topic_stats(server, topic) or {})["depth"] == 1
+        said = said_to(server, b"GET /stats?format=json HTTP/1.1\nHost: x\n\n", True)
+        assert said.startswith(b"HTTP/1.1 200 OK\r\n"), "nor is that for an acceptor"
 
     @pytest.mark.parametrize("size", [8_000, 60_000, 1_000_000])
     def test_a_request_line_and_a_header_may_be_long(self, server: NsqServer, topic: str, size: int) -> None:
