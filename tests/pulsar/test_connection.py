@@ -5,10 +5,10 @@ from __future__ import annotations
 import struct
 
 import pytest
-from mq_shards.acceptor.protocols.pulsar.messages import encode
+from mq_shards.acceptor.protocols.pulsar.messages import base_command, encode
 
 from tests.pulsar.servers import PulsarServer
-from tests.pulsar.wire import Wire, send_frame
+from tests.pulsar.wire import MAX, Wire, send_frame
 
 
 def test_a_client_is_told_what_is_there(server: PulsarServer) -> None:
@@ -57,6 +57,87 @@ AFTER_CONNECT = [
 ]
 
 
+def with_number(name: str, field: str, number: int, **others: object) -> bytes:
+    """The frame of a command with a number that its enumeration does not have, which protobuf would not write."""
+    command = base_command()
+    kind = command.DESCRIPTOR.fields_by_name[name]
+    for part in field.split("."):
+        kind = kind.message_type.fields_by_name[part]
+    before, after = bytes([kind.number << 3, 1]), bytes([kind.number << 3, number])
+    frame = encode(name, **others)
+    assert frame.count(before) == 1, "its place is not known"
+    return frame.replace(before, after)
+
+
+OF_NO_ENUMERATION = {
+    "a type of subscription": with_number("subscribe", "subType", 4, topic="odd", subscription="s", subType=1,
+        consumer_id=7, request_id=9),
+    "a mode of keys": with_number("subscribe", "keySharedMeta.keySharedMode", 2, topic="odd", subscription="s",
+        subType=3, consumer_id=7, request_id=9, keySharedMeta={"keySharedMode": 1}),
+    "a type of acknowledgement": with_number("ack", "ack_type", 2, consumer_id=7, ack_type=1),
+    "a type of schema": with_number("getOrCreateSchema", "schema.type", 22, topic="odd", request_id=9,
+        schema={"name": "", "schema_data": b"", "type": 1}),
+    "an end of a transaction": with_number("endTxn", "txn_action", 2, request_id=9, txnid_least_bits=7,
+        txnid_most_bits=7, txn_action=1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("said", OF_NO_ENUMERATION)
+def test_what_must_be_given_and_is_none_of_its_kind_ends_the_connection(wire: Wire, said: str) -> None:
+    wire.raw(OF_NO_ENUMERATION[said])
+    assert wire.is_closed() and not wire.frames
+
+
+def test_what_may_be_left_out_and_is_none_of_its_kind_counts_as_left_out(wire: Wire) -> None:
+    wire.raw(with_number("producer", "producer_access_mode", 4, topic="odd-mode", producer_id=7, request_id=9,
+        producer_access_mode=1))  # fmt: skip
+    assert not wire.expect("producer_success").HasField("topic_epoch")  # Shared
+    wire.raw(with_number("getTopicsOfNamespace", "mode", 3, namespace="public/default", request_id=9, mode=1))
+    assert "persistent://public/default/odd-mode" in wire.expect("getTopicsOfNamespaceResponse").topics
+
+
+@pytest.mark.parametrize("entry", [b"", b"\x0e", b"\x0e\x01", b"\x0e\x01\0\0\0"])
+def test_an_entry_that_is_cut_off_in_its_checksum_ends_the_connection(wire: Wire, entry: bytes) -> None:
+    wire.producer("odd-entry")
+    wire.raw(send_frame(1, 0, entry))
+    assert wire.is_closed() and not wire.frames
+
+
+TWICE = [{"key": "k", "value": "1"}, {"key": "k", "value": "2"}]
+
+
+@pytest.mark.parametrize("said", [
+    ("producer", {"topic": "odd", "producer_id": 7, "metadata": TWICE}),
+    ("subscribe", {"topic": "odd", "subscription": "s", "subType": 1, "consumer_id": 7, "metadata": TWICE}),
+    ("endTxn", {"txnid_least_bits": 7, "txnid_most_bits": 0}),
+    ("getSchema", {"topic": "odd", "schema_version": b"short"}),
+    ("watchTopicList", {"namespace": "public", "watcher_id": 1, "topics_pattern": ".*"}),
+    ("getTopicsOfNamespace", {"namespace": "a/b/c/d"}),
+], ids=lambda said: said[0])  # fmt: skip
+def test_what_a_real_broker_stumbles_over_ends_the_connection(wire: Wire, said: tuple[str, dict[str, object]]) -> None:
+    wire.say(said[0], request_id=9, **said[1])
+    assert wire.is_closed() and not wire.frames
+
+
+def test_an_empty_version_and_a_readers_schema_are_no_schema(wire: Wire) -> None:
+    found = wire.ask("getSchema", "getSchemaResponse", topic="odd", schema_version=b"")
+    assert (found.error_code, found.error_message) == (18, "Empty schema version")
+    schema = {"name": "", "schema_data": b"", "type": 21}
+    refused = wire.ask("getOrCreateSchema", "getOrCreateSchemaResponse", topic="odd", schema=schema)
+    assert (refused.error_code, refused.error_message) == (18, "Schema AUTO_CONSUME is a client-side schema type")
+
+
+@pytest.mark.parametrize("connected", [True, False], ids=["after CONNECT", "before"])
+def test_credentials_that_nobody_asked_for_are_refused(server: PulsarServer, *, connected: bool) -> None:
+    with Wire(server.port) as wire:
+        if connected:
+            wire.connect()
+        wire.say("authResponse", response={"auth_method_name": "token", "auth_data": b"x"})
+        refused = wire.expect("error")
+        assert (refused.error, refused.message, refused.request_id) == (3, "Failed to authenticate", MAX)
+        assert wire.is_closed()
+
+
 @pytest.mark.parametrize("said", BEFORE_CONNECT, ids=range(len(BEFORE_CONNECT)))
 def test_only_connect_and_ping_may_come_first(server: PulsarServer, said: bytes) -> None:
     with Wire(server.port) as wire:
@@ -68,6 +149,13 @@ def test_only_connect_and_ping_may_come_first(server: PulsarServer, said: bytes)
 def test_what_is_no_conversation_ends_without_a_word(wire: Wire, said: bytes) -> None:
     wire.raw(said)
     assert wire.is_closed() and not wire.frames
+
+
+def test_of_two_types_of_a_command_the_last_counts(server: PulsarServer) -> None:
+    with Wire(server.port) as wire:
+        ping = b"\x08\x02" + encode("ping")[8:]
+        wire.raw(struct.pack(">II", 4 + len(ping), len(ping)) + ping)
+        wire.expect("pong")
 
 
 def test_bytes_behind_a_simple_command_mean_nothing(wire: Wire) -> None:

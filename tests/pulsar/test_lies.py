@@ -58,7 +58,7 @@ def lying_metadata() -> Iterator[bytes]:
         rest = struct.pack(">I", size) + metadata() + b"payload"
         yield b"\x0e\x01" + struct.pack(">I", crc32c(rest)) + rest
         yield rest
-    yield from (b"", b"\x0e", b"\x0e\x01\0", b"\x0e\x01\0\0\0\0", bytes(4))
+    yield from (b"\x0e\x01\0\0\0\0", bytes(4))
 
 
 def test_entries_that_lie_cost_nobody_anything() -> None:

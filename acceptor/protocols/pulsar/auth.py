@@ -32,6 +32,7 @@ NOBODY: Final = (1 << 64) - 1  # the request id in an error that answers no requ
 REFRESH_NS: Final = 60 * SECOND_NS
 # How late it may be noticed that the wall clock was set forward.
 LOOK_S: Final = 5.0
+FAILED: Final = "Failed to authenticate"
 REFRESH: Final = b"PulsarAuthRefresh"
 
 log = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ class Authentication:
 
             def proven(login: Login | None) -> None:
                 client.login, client.role = login, "" if login is None else login.user.name
-                done(None if login is not None else PulsarError(AUTHENTICATION_ERROR, "Failed to authenticate"))
+                done(None if login is not None else PulsarError(AUTHENTICATION_ERROR, FAILED))
 
             access.login("pulsar", client.conn, said, self._desk.engine.remote(client.conn), proven)
             return
@@ -123,7 +124,7 @@ class Authentication:
             found = self._credentials.identity(method, data, common_name)
         except CredentialsError as error:
             log.debug("%s: %s", self._desk.engine.remote(client.conn), error)
-            raise PulsarError(AUTHENTICATION_ERROR, "Failed to authenticate") from None
+            raise PulsarError(AUTHENTICATION_ERROR, FAILED) from None
         client.role = found.role
         client.challenged_until_ns = 0
         if found.expires_s is not None:
@@ -136,7 +137,14 @@ class Authentication:
         """AUTH_RESPONSE. Invalid credentials, or those of another role, end the connection."""
         client, before = request.client, request.client.role
         request.done()
-        if self._credentials is None or client.login is not None:
+        if client.login is not None:
+            return
+        if self._credentials is None:  # nobody was asked for anything
+            if request.body.HasField("response"):
+                self._desk.say(client, "error", request_id=NOBODY, error=AUTHENTICATION_ERROR, message=FAILED)
+                self._desk.engine.close_connection(client.conn)
+            else:
+                end(client)
             return
         answer = request.body.response
         try:

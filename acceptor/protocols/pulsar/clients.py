@@ -69,6 +69,13 @@ def pairs_of(given: Iterable[Message]) -> Mapping[str, str]:
     return {one.key: one.value for one in given} or NO_METADATA
 
 
+def names_a_key_twice(body: Message) -> bool:
+    """Whether the metadata of a PRODUCER or SUBSCRIBE do, if there are not too many to look: a real broker cannot read
+    them then, and closes the connection."""
+    count = len(body.metadata)
+    return 1 < count <= MAX_PRODUCER_METADATA and len({one.key for one in body.metadata}) < count
+
+
 def metadata_of(body: Message, most: int) -> Mapping[str, str]:
     """The properties that a client gives a producer or consumer. Raises PulsarError if they are too long."""
     found = pairs_of(body.metadata[:most])

@@ -552,8 +552,6 @@ def _check(body: Message) -> None:
         raise PulsarError(PRODUCER_BUSY, "Empty subscription name")
     if len(body.consumer_name.encode()) > lib.CONSUMER_NAME_MAX:
         raise PulsarError(NOT_ALLOWED, f"The name of a consumer has {lib.CONSUMER_NAME_MAX} bytes at most")
-    if body.subType not in (EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED):
-        raise PulsarError(NOT_ALLOWED, "Unsupported subscription type")
     if body.read_compacted and body.subType not in (EXCLUSIVE, FAILOVER):
         raise PulsarError(NOT_ALLOWED, "readCompacted only allowed on failover or exclusive subscriptions")
     if _names_ranges(body):

@@ -4,14 +4,16 @@
     frame = encode("success", request_id=1)
 
 A line of the table is a message and its fields. A field is its name, a mark (`!`: required, `*`: repeated, `:`:
-optional), its kind and its number. Names and numbers are those of version 21 of Pulsar's protocol, but enumerations are
-plain numbers. A command has the name of its field in BaseCommand, and that field's number is the command's type.
+optional), its kind and its number. Names and numbers are those of version 21 of Pulsar's protocol. `enum3` is a number
+of 0 to 3; if a client sends another one the field counts as missing. A command has the name of its field in
+BaseCommand, and that field's number is the command's type.
 
 protobuf is imported when the first command comes, because the supervisor imports this module without needing it.
 """
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any, Final, TypeAlias
 
@@ -23,15 +25,17 @@ Message: TypeAlias = Any
 # FieldDescriptorProto.Type and .Label
 KINDS: Final = {"double": 1, "i64": 3, "u64": 4, "i32": 5, "bool": 8, "text": 9, "bytes": 12, "u32": 13}
 A_MESSAGE: Final = 11
+AN_ENUM: Final = 14
+ENUM: Final = "enum"
 LABELS: Final = {":": 1, "!": 2, "*": 3}
 
 TABLE: Final = """
 KeyValue key!text=1 value!text=2
 IntRange start!i32=1 end!i32=2
-Schema name!text=1 schema_data!bytes=3 type!i32=4 properties*KeyValue=5
+Schema name!text=1 schema_data!bytes=3 type!enum21=4 properties*KeyValue=5
 MessageId ledgerId!u64=1 entryId!u64=2 partition:i32=3 batch_index:i32=4 ack_set*i64=5 batch_size:i32=6 \
     first_chunk_message_id:MessageId=7
-KeyShared keySharedMode!i32=1 hashRanges*IntRange=3 allowOutOfOrderDelivery:bool=4
+KeyShared keySharedMode!enum1=1 hashRanges*IntRange=3 allowOutOfOrderDelivery:bool=4
 AuthData auth_method_name:text=1 auth_data:bytes=2
 FeatureFlags supports_auth_refresh:bool=1 supports_broker_entry_metadata:bool=2 supports_partial_producer:bool=3 \
     supports_topic_watchers:bool=4 supports_get_partitioned_metadata_without_auto_creation:bool=5 \
@@ -42,14 +46,14 @@ Connect client_version!text=1 auth_method:i32=2 auth_data:bytes=3 protocol_versi
 Connected server_version!text=1 protocol_version:i32=2 max_message_size:i32=3 feature_flags:FeatureFlags=4
 AuthResponse client_version:text=1 response:AuthData=2 protocol_version:i32=3
 AuthChallenge server_version:text=1 challenge:AuthData=2 protocol_version:i32=3
-Subscribe topic!text=1 subscription!text=2 subType!i32=3 consumer_id!u64=4 request_id!u64=5 consumer_name:text=6 \
+Subscribe topic!text=1 subscription!text=2 subType!enum3=3 consumer_id!u64=4 request_id!u64=5 consumer_name:text=6 \
     priority_level:i32=7 durable:bool=8 start_message_id:MessageId=9 metadata*KeyValue=10 read_compacted:bool=11 \
-    schema:Schema=12 initialPosition:i32=13 replicate_subscription_state:bool=14 force_topic_creation:bool=15 \
+    schema:Schema=12 initialPosition:enum1=13 replicate_subscription_state:bool=14 force_topic_creation:bool=15 \
     start_message_rollback_duration_sec:u64=16 keySharedMeta:KeyShared=17 subscription_properties*KeyValue=18 \
     consumer_epoch:u64=19
 Producer topic!text=1 producer_id!u64=2 request_id!u64=3 producer_name:text=4 encrypted:bool=5 \
     metadata*KeyValue=6 schema:Schema=7 epoch:u64=8 user_provided_producer_name:bool=9 \
-    producer_access_mode:i32=10 topic_epoch:u64=11 txn_enabled:bool=12 initial_subscription_name:text=13
+    producer_access_mode:enum3=10 topic_epoch:u64=11 txn_enabled:bool=12 initial_subscription_name:text=13
 Unsubscribe consumer_id!u64=1 request_id!u64=2 force:bool=3
 Success request_id!u64=1 schema:Schema=2
 Error request_id!u64=1 error!i32=2 message!text=3
@@ -73,7 +77,7 @@ ReachedEndOfTopic consumer_id!u64=1
 Seek consumer_id!u64=1 request_id!u64=2 message_id:MessageId=3 message_publish_time:u64=4
 GetLastMessageId consumer_id!u64=1 request_id!u64=2
 GetLastMessageIdResponse last_message_id!MessageId=1 request_id!u64=2 consumer_mark_delete_position:MessageId=3
-GetTopics request_id!u64=1 namespace!text=2 mode:i32=3 topics_pattern:text=4 topics_hash:text=5
+GetTopics request_id!u64=1 namespace!text=2 mode:enum2=3 topics_pattern:text=4 topics_hash:text=5
 GetTopicsResponse request_id!u64=1 topics*text=2 filtered:bool=3 topics_hash:text=4 changed:bool=5
 GetSchema request_id!u64=1 topic!text=2 schema_version:bytes=3
 GetSchemaResponse request_id!u64=1 error_code:i32=2 error_message:text=3 schema:Schema=4 schema_version:bytes=5
@@ -90,7 +94,7 @@ NewTxnResponse request_id!u64=1 txnid_least_bits:u64=2 txnid_most_bits:u64=3 err
 TxnSubscription topic!text=1 subscription!text=2
 AddPartitionToTxn request_id!u64=1 txnid_least_bits:u64=2 txnid_most_bits:u64=3 partitions*text=4
 AddSubscriptionToTxn request_id!u64=1 txnid_least_bits:u64=2 txnid_most_bits:u64=3 subscription*TxnSubscription=4
-EndTxn request_id!u64=1 txnid_least_bits:u64=2 txnid_most_bits:u64=3 txn_action:i32=4
+EndTxn request_id!u64=1 txnid_least_bits:u64=2 txnid_most_bits:u64=3 txn_action:enum1=4
 TxnResponse request_id!u64=1 txnid_least_bits:u64=2 txnid_most_bits:u64=3 error:i32=4 message:text=5
 MessageMetadata producer_name!text=1 sequence_id!u64=2 publish_time!u64=3 properties*KeyValue=4 \
     replicated_from:text=5 partition_key:text=6 compression:i32=8 uncompressed_size:u32=9 \
@@ -106,7 +110,7 @@ Send producer_id!u64=1 sequence_id!u64=2 num_messages:i32=3 txnid_least_bits:u64
 SendReceipt producer_id!u64=1 sequence_id!u64=2 message_id:MessageId=3 highest_sequence_id:u64=4
 SendError producer_id!u64=1 sequence_id!u64=2 error!i32=3 message!text=4
 Delivery consumer_id!u64=1 message_id!MessageId=2 redelivery_count:u32=3 ack_set*i64=4 consumer_epoch:u64=5
-Ack consumer_id!u64=1 ack_type!i32=2 message_id*MessageId=3 validation_error:i32=4 txnid_least_bits:u64=6 \
+Ack consumer_id!u64=1 ack_type!enum1=2 message_id*MessageId=3 validation_error:enum4=4 txnid_least_bits:u64=6 \
     txnid_most_bits:u64=7 request_id:u64=8
 AckResponse consumer_id!u64=1 txnid_least_bits:u64=2 txnid_most_bits:u64=3 error:i32=4 message:text=5 \
     request_id:u64=6
@@ -151,7 +155,8 @@ def _add_field(message: Message, text: str) -> None:
     declared, _, number = text.partition("=")
     mark = next(mark for mark in declared if mark in LABELS)
     name, _, kind = declared.partition(mark)
-    field = message.field.add(name=name, number=int(number), label=LABELS[mark], type=KINDS.get(kind, A_MESSAGE))
+    type = AN_ENUM if kind.startswith(ENUM) else KINDS.get(kind, A_MESSAGE)
+    field = message.field.add(name=name, number=int(number), label=LABELS[mark], type=type)
     if kind not in KINDS:
         field.type_name = f".{PACKAGE}.{kind}"
     default = _DEFAULTS.get((message.name, name))
@@ -165,6 +170,10 @@ def base_command() -> Message:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     file = descriptor_pb2.FileDescriptorProto(name="pulsar", package=PACKAGE, syntax="proto2")
+    for kind in sorted(set(re.findall(rf"\b{ENUM}\d+", TABLE))):
+        enumeration = file.enum_type.add(name=kind)
+        for number in range(int(kind.removeprefix(ENUM)) + 1):
+            enumeration.value.add(name=f"{kind}_{number}", number=number)
     for line in TABLE.strip().splitlines():
         name, *fields = line.split()
         message = file.message_type.add(name=name)

@@ -119,6 +119,12 @@ def check_namespace(name: str) -> str:
     return name
 
 
+def is_namespace(name: str) -> bool:
+    """Whether a real broker takes it for the name of a namespace: also with a cluster in it, as names once had."""
+    parts = name.split("/")
+    return len(parts) in (2, 3) and all(_ENTITY.fullmatch(part) for part in parts)
+
+
 def check_subscription(name: str) -> str:
     """Checks the name of a subscription of clients. Raises PulsarNameError."""
     if name == COMPACTION:

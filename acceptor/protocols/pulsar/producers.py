@@ -35,7 +35,6 @@ from mq_shards.csrc.structs import packed
 # ProducerAccessMode; enum access has the same numbers.
 SHARED: Final = 0
 EXCLUSIVE: Final = 1
-MODES: Final = range(4)
 
 # Texts of a real broker's errors begin with an exception's name, which clients see.
 _EXCEPTION: Final = "org.apache.pulsar.broker.service.BrokerServiceException$"
@@ -72,9 +71,6 @@ class Producers:
             kept_bytes = self._desk.room_for(metadata)
         except PulsarError as error:
             request.fail(error.code, str(error))
-            return
-        if body.producer_access_mode not in MODES:
-            request.fail(NOT_ALLOWED, "Unsupported access mode")
             return
         name = body.producer_name or self._new_name()
         if len(name.encode()) > lib.ATTACH_NAME_MAX:

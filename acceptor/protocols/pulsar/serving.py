@@ -33,6 +33,7 @@ from mq_shards.acceptor.protocols.pulsar.clients import (
     PulsarError,
     Request,
     Terms,
+    names_a_key_twice,
 )
 from mq_shards.acceptor.protocols.pulsar.consumers import Consumers, Limits, keep_nothing
 from mq_shards.acceptor.protocols.pulsar.liveness import Liveness
@@ -266,10 +267,7 @@ class PulsarServing(Pulsar):
         body, client = request.body, request.client
         client.connected, client.since_s = True, time.time()
         self._engine.call(client.conn, "connected")
-        flags = {
-            "supports_auth_refresh": True, "supports_topic_watchers": True,
-            "supports_get_partitioned_metadata_without_auto_creation": True,
-        }  # fmt: skip
+        flags = {"supports_topic_watchers": True, "supports_get_partitioned_metadata_without_auto_creation": True}
         self._desk.say(
             client, "connected", server_version=SERVER_VERSION,
             protocol_version=min(body.protocol_version, PROTOCOL_VERSION),
@@ -338,15 +336,16 @@ class PulsarServing(Pulsar):
     def _refuse_name(self, request: Request, text: str) -> None:
         code = INVALID_TOPIC_NAME
         name = request.body.DESCRIPTOR.name
-        if name not in ("GetSchema", "GetOrCreateSchema"):
+        if name != "GetSchema":
             text = f"Invalid topic name: {text}"
-        if name == "Lookup":
+        if name == "GetOrCreateSchema":
+            self._end(request.client)
+        elif name == "Lookup":
             request.reply("lookupTopicResponse", response=2, error=code, message=text)
         elif name == "PartitionMetadata":
             request.reply("partitionMetadataResponse", response=1, error=code, message=text)
-        elif name in ("GetSchema", "GetOrCreateSchema"):
-            answer = "getSchemaResponse" if name == "GetSchema" else "getOrCreateSchemaResponse"
-            request.reply(answer, error_code=code, error_message=text)
+        elif name == "GetSchema":
+            request.reply("getSchemaResponse", error_code=code, error_message=text)
         else:
             request.fail(code, text)
 
@@ -367,6 +366,10 @@ class PulsarServing(Pulsar):
         return do
 
     def _producer(self, request: Request, topic: TopicName) -> None:
+        if names_a_key_twice(request.body):
+            self._end(request.client)
+            return
+
         def opened(schema_version: bytes) -> None:
             self._producers.open(request, topic, schema_version)
 
@@ -374,6 +377,9 @@ class PulsarServing(Pulsar):
             self._topics.open(request, topic, create=True, consumer=False, then=opened)
 
     def _subscribe(self, request: Request, topic: TopicName) -> None:
+        if names_a_key_twice(request.body):
+            self._end(request.client)
+            return
         try:
             check_subscription(request.body.subscription)  # before the catalog is told of it
         except PulsarNameError as error:

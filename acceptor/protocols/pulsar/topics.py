@@ -15,7 +15,7 @@ from mq_shards.acceptor import engine
 from mq_shards.acceptor.engine import Answer
 from mq_shards.acceptor.protocols.pulsar.catalog import LIST_NS, Catalog, Fields, GatewayDownError, handle
 from mq_shards.acceptor.protocols.pulsar.clients import (
-    METADATA_ERROR,
+    INCOMPATIBLE_SCHEMA,
     NOT_ALLOWED,
     SERVICE_NOT_READY,
     Client,
@@ -25,7 +25,7 @@ from mq_shards.acceptor.protocols.pulsar.clients import (
     properties_of,
 )
 from mq_shards.acceptor.protocols.pulsar.messages import Message
-from mq_shards.acceptor.protocols.pulsar.names import ASSIGN, COORDINATORS, NO_LISTENER, TopicName
+from mq_shards.acceptor.protocols.pulsar.names import ASSIGN, COORDINATORS, NO_LISTENER, TopicName, is_namespace
 from mq_shards.acceptor.protocols.pulsar.position import position_of
 from mq_shards.ringbuf.calls import Calls
 
@@ -69,8 +69,8 @@ class _Opening(NamedTuple):
 
 def schema_fields(topic: TopicName, schema: Message) -> Fields:
     """A schema as the catalog takes it. Raises PulsarError."""
-    if not 0 <= schema.type < len(SCHEMA_TYPES):
-        raise PulsarError(NOT_ALLOWED, "Unknown type of schema")
+    if schema.type == ANY_SCHEMA:
+        raise PulsarError(INCOMPATIBLE_SCHEMA, "Schema AUTO_CONSUME is a client-side schema type")
     if len(schema.properties) > MAX_SCHEMA_PROPERTIES:
         raise PulsarError(NOT_ALLOWED, f"A schema has {MAX_SCHEMA_PROPERTIES} properties at most")
     return {
@@ -269,8 +269,8 @@ class Topics:
                 topics_hash=found["hash"], changed=found["changed"],
             )  # fmt: skip
 
-        if not 0 <= body.mode < len(MODES):
-            request.fail(METADATA_ERROR, "Unknown mode")
+        if not is_namespace(body.namespace):
+            self._desk.hang_up(request.client)
             return
         pattern = body.topics_pattern if body.HasField("topics_pattern") else None
         known = body.topics_hash if body.HasField("topics_hash") else None
@@ -281,6 +281,9 @@ class Topics:
 
     def watch(self, request: Request) -> None:
         body, client = request.body, request.client
+        if not is_namespace(body.namespace):
+            self._desk.hang_up(client)
+            return
         if len(self._numbers_of.get(client.conn, ())) >= MAX_WATCHERS:
             request.fail(NOT_ALLOWED, f"More than {MAX_WATCHERS} watchers")
             return
@@ -372,6 +375,7 @@ class Topics:
     # --- schemas ----------------------------------------------------------------------------------------------------
 
     def get_schema(self, request: Request, topic: TopicName) -> None:
+        """GET_SCHEMA. As with a real broker, a version that is too short ends the connection."""
         body = request.body
 
         def heard(found: Fields | PulsarError) -> None:
@@ -385,6 +389,12 @@ class Topics:
             }  # fmt: skip
             request.reply("getSchemaResponse", schema=schema, schema_version=version_bytes(found["version"]))
 
+        if body.HasField("schema_version") and len(body.schema_version) < VERSION_BYTES:
+            if body.schema_version:
+                self._desk.hang_up(request.client)
+            else:
+                heard(PulsarError(INCOMPATIBLE_SCHEMA, "Empty schema version"))
+            return
         version = body.schema_version[:VERSION_BYTES] if body.HasField("schema_version") else None
         wanted = None if version is None else int.from_bytes(version, "big", signed=True)
         self._catalog.ask("get-schema", heard, topic=str(topic), version=wanted, **who(request.client))

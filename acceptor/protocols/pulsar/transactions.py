@@ -118,6 +118,9 @@ class Transactions:
     def end(self, request: Request) -> None:
         """Ends a transaction. One that is over may be ended again by a client (`client`) that was not answered."""
         client, id = request.client, request.body.txnid_least_bits
+        if not request.body.HasField("txn_action"):
+            self._desk.hang_up(client)
+            return
         times = client.unended.get(id, 0)
 
         def heard(found: Fields | PulsarError) -> None:

@@ -197,6 +197,12 @@ void pulsar_producer_leaves(struct connection *c, struct pulsar_bytes close) {
     if (producer != NULL) producer->leaves = true;
 }
 
+/* As a real broker reads it: two bytes, and where they say that a checksum follows, that. */
+static bool is_cut_off(struct pulsar_bytes entry) {
+    size_t length = pulsar_length(entry);
+    return length < 2 || (length < 6 && entry.at[0] == 0x0e && entry.at[1] == 0x01);
+}
+
 bool pulsar_send(struct acceptor *a, struct connection *c, const struct pulsar_send *send, struct pulsar_bytes bytes) {
     struct pulsar_producer *producer = pulsar_table_find(&pulsar_of(c)->producers, send->producer);
     struct pulsar_entry entry;
@@ -205,6 +211,7 @@ bool pulsar_send(struct acceptor *a, struct connection *c, const struct pulsar_s
     if (producer->closed) return true;
     /* The real broker has ended the producer then, unless receipts are still to come. */
     if (producer->leaves && producer->pending == 0) return pulsar_hang_up(a, c);
+    if (is_cut_off(bytes)) return pulsar_hang_up(a, c);
     /* Its worker died while Python was about to open it. */
     if (a->links[producer->worker].channel == NULL) {
         pulsar_producer_lose(a, c, producer);

@@ -7,10 +7,10 @@ bool pulsar_scan_command(struct pulsar_bytes bytes, struct pulsar_command *out) 
     struct pulsar_field field;
     out->type = 0;
     out->body = (struct pulsar_bytes){0};
-    /* The type usually comes first, but it may be anywhere. */
-    while (out->type == 0 && pulsar_next(&rest, &field))
-        if (field.tag == PULSAR_TAG(1, PULSAR_VARINT))
-            out->type = field.number < PULSAR_TYPES ? (uint32_t)field.number : 1;
+    /* The type usually comes first, but it may be anywhere; of several the last counts. */
+    while (pulsar_next(&rest, &field))
+        if (field.tag == PULSAR_TAG(1, PULSAR_VARINT) && field.number < PULSAR_TYPES)
+            out->type = (uint32_t)field.number;
     if (out->type == 0) return false;
     rest = bytes;
     while (pulsar_next(&rest, &field))
@@ -109,7 +109,10 @@ bool pulsar_scan_ack(struct pulsar_bytes bytes, struct pulsar_ids *out) {
     while (pulsar_next(&bytes, &field)) {
         switch (field.tag) {
         case PULSAR_TAG(1, PULSAR_VARINT): out->consumer = field.number, seen |= 1; break;
-        case PULSAR_TAG(2, PULSAR_VARINT): out->cumulative = field.number != 0, seen |= 2; break;
+        case PULSAR_TAG(2, PULSAR_VARINT):
+            if (field.number > 1) break; /* what an enumeration does not have counts as missing */
+            out->cumulative = field.number == 1, seen |= 2;
+            break;
         case PULSAR_TAG(3, PULSAR_BYTES): out->count++; break;
         case PULSAR_TAG(6, PULSAR_VARINT): out->txn_least = field.number, out->has_txn = true; break;
         case PULSAR_TAG(7, PULSAR_VARINT): out->txn_most = field.number, out->has_txn = true; break;
