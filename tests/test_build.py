@@ -1,4 +1,4 @@
-"""csrc/build.py: two builds at once in one tree do not write over each other."""
+"""csrc/build.py: two builds at once do not write over each other, and memory may be seen under several types."""
 
 from __future__ import annotations
 
@@ -31,3 +31,18 @@ def test_two_builds_at_once_wait_for_each_other(tmp_path: Path, monkeypatch: pyt
         names = {future.result().read_bytes() for future in made}
     assert names == {b"a module"}
     assert not list(tmp_path.glob("*.linking"))
+
+
+# In two files, as an arena and who sees its memory under another type are.
+SEEN_AS = {
+    "a.c": "extern int set(int *, float *);\nint main(void) { int n; return set(&n, (float *)(void *)&n); }\n",
+    "b.c": "int set(int *n, float *same) { *n = 1; *same = 0; return *n; }\n",
+}
+
+
+def test_memory_may_be_seen_under_several_types(tmp_path: Path) -> None:
+    for name, text in SEEN_AS.items():
+        (tmp_path / name).write_text(text)
+    command = ["cc", *build.RELEASE, *build.WHOLE, *SEEN_AS, "-o", "seen"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    assert subprocess.run([tmp_path / "seen"], check=False).returncode == 0
