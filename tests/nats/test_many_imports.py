@@ -54,6 +54,26 @@ def test_who_subscribes_pays_for_no_import_of_other_subjects() -> None:
     assert min(cost_of_subscribing(20_000) for _ in range(2)) < 5 * max(cost_of_subscribing(1000) for _ in range(2))
 
 
+def turns_until_pong(client: Client, said: bytes) -> int:
+    client.heard = b""
+    client.say(said + b"PING\r\n")
+    turns = 0
+    while not client.hear().endswith(b"PONG\r\n"):
+        client.turn()
+        turns += 1
+    return turns
+
+
+def test_patterns_of_which_each_is_of_very_many_imports_are_taken_in_turns_of_their_own() -> None:
+    with opened() as engine:
+        exporter, importer = engine.configure(NATS, "account", 0, b"A"), engine.configure(NATS, "account", 0, b"B")
+        engine.configure(NATS, "shares", exporter, imports_of(importer, 5000, "x"))
+        client = Client(engine)
+        engine.call(client.conn, "account", importer)
+        assert turns_until_pong(client, b"".join(b"SUB x.* g%d %d\r\n" % (n, n) for n in range(10))) >= 10
+        assert turns_until_pong(client, b"".join(b"UNSUB %d\r\n" % n for n in range(10))) >= 10
+
+
 @pytest.mark.parametrize("to", ["x.$1.$2", "x.>", "x.a.b", "y.$2.$1", "x.$1.b"])
 def test_what_is_wanted_of_an_import_is_found_however_it_is_written(to: str) -> None:
     """A group of the importer is told by its exporter's message, whichever of the two came first."""

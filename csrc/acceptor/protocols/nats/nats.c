@@ -164,10 +164,11 @@ static bool is_object(const uint8_t *at, const uint8_t *end) {
 }
 
 /* Whether a client may subscribe or unsubscribe in this turn, towards which interest counts that servers are told, and
- * measured requests and denied subjects that are looked at, like messages. */
+ * measured requests, denied subjects and imported streams that are looked at, like messages. */
 static bool may_want(struct acceptor *a, struct connection *c) {
     struct nats_server *server = nats_server_of(a, c);
-    bool is_short = server->route_count == 0 && !nats_is_measuring(server) && nats_of(c)->permissions == NULL;
+    bool is_short = server->route_count == 0 && !nats_is_measuring(server) && nats_of(c)->permissions == NULL &&
+                    nats_account_of(a, c)->importing == NULL;
     return is_short || nats_may_hand_out(a, server, c);
 }
 

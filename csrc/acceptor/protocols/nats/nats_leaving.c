@@ -60,7 +60,8 @@ bool nats_may_hear(struct acceptor *a, struct nats_server *server) {
 }
 
 static void forget_some(struct acceptor *a, struct nats_server *server, size_t left) {
-    for (; server->left.first != NULL && left > 0; left--) forget(a, server, server->left.first);
+    const size_t most = a->handed + HANDED_PER_TURN; /* a pattern may mean very many imported streams */
+    for (; server->left.first != NULL && left > 0 && a->handed < most; left--) forget(a, server, server->left.first);
 }
 
 /* --- clients ------------------------------------------------------------------------------------------------------ */
