@@ -110,7 +110,7 @@ def test_a_message_reaches_those_that_it_is_for(member: Member, said: bytes) -> 
     wire.barrier()
     client.asked = 0
     client.barrier()
-    assert client.heard.data.replace(b"PONG\r\n", b"").replace(b"PING\r\n", b"") == MESSAGES[said]
+    assert client.heard.data.replace(b"PONG\r\n", b"") == MESSAGES[said]
     wire.close()
     client.close()
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
-import subprocess
-import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,11 +14,12 @@ import pytest
 from perf import brokers, load
 from perf.bare import Bare
 from perf.brokers import MEMORY, Broker, Product, this_mq_shards
-from perf.figures import LIMIT_RATIO, RATIO, Name, Report
+from perf.figures import LIMIT_RATIO, RATIO, Name
 from perf.nats import generator, peer, scenarios
 from perf.nats.peer import NatsServer
 from perf.nats.wire import WIRE
 from tests.nats.wire import Wire
+from tests.perf.short import short_report
 
 REAL = peer.installed()
 needs_real = pytest.mark.skipif(REAL is None, reason="nats-server is not installed")
@@ -105,8 +104,10 @@ def test_another_subscriber_hears_as_many_messages_of_as_many_subjects(mode: str
 
 def test_a_timed_run_counts_its_window_only(server: Broker) -> None:
     arguments = ("--subscribers", "2", "--seconds", "0.2", "--warmup", "0.1", "--window", "100")
+    begun = time.monotonic()
     result = generator.run(server.port, arguments, server.pids())
-    assert result.seconds == pytest.approx(0.2, rel=0.2)
+    all_of_it = time.monotonic() - begun
+    assert 0.19 < result.seconds < all_of_it - 0.09  # without its warm-up; how late the end came, the machine decides
     assert abs(result.delivered - 2 * result.published) <= 2 * 100
     assert result.rate == pytest.approx(result.delivered / result.seconds, rel=0.01)
 
@@ -221,21 +222,10 @@ ALL = tuple(scenarios.SCENARIOS)
 
 @pytest.mark.parametrize("only", [pytest.param(FEW, id="few"), pytest.param(ALL, id="all", marks=pytest.mark.long)])
 def test_a_short_benchmark_has_figures_of_every_load(tmp_path: Path, only: tuple[str, ...]) -> None:
-    path = tmp_path / "report.json"
-    command = [sys.executable, "-m", "perf.bench", "--protocol", "nats", "--quick", "--seconds", "0.1"]
-    command += [word for name in only for word in ("--only", name)]
-    done = subprocess.run(
-        [*command, "--json", str(path), "--dir", str(tmp_path)],
-        cwd=Path(brokers.__file__).parent.parent, capture_output=True, text=True, timeout=110, env=os.environ.copy(),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    report = Report.read(path)
-    assert report.failures == []
+    report = short_report("nats", only, tmp_path)
     whos = (this_mq_shards(WIRE).name, "bare", LIMIT_RATIO, *((REAL.name, RATIO) if REAL is not None else ()))
     for each in (each for each in scenarios.LOADS if each.name in only):
         for who in whos:
             figure = report.figures[Name(each.name, each.variant, who, "rate")]
             assert len(figure.rounds) == 1 and figure.median > 0
     assert {name.scenario for name in report.figures} == set(only)
-    # Every broker took its directory with it.
-    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]

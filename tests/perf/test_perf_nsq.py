@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import socket
 import struct
-import subprocess
-import sys
 import threading
 import time
 import urllib.request
@@ -19,10 +16,11 @@ import pytest
 
 from perf import brokers, load
 from perf.brokers import DISK, MEMORY, Broker, this_mq_shards
-from perf.figures import RATIO, Name, Report
+from perf.figures import RATIO, Name
 from perf.nsq import generator, http_generator, peer, scenarios
 from perf.nsq.peer import Nsqd
 from perf.nsq.wire import HTTP, WIRE
+from tests.perf.short import short_report
 
 NSQD = peer.installed()
 needs_nsqd = pytest.mark.skipif(NSQD is None, reason="nsqd is not installed")
@@ -239,16 +237,7 @@ ALL = tuple(scenarios.SCENARIOS)
 
 @pytest.mark.parametrize("only", [pytest.param(FEW, id="few"), pytest.param(ALL, id="all", marks=pytest.mark.long)])
 def test_a_short_benchmark_has_figures_of_every_load(tmp_path: Path, only: tuple[str, ...]) -> None:
-    path = tmp_path / "report.json"
-    command = [sys.executable, "-m", "perf.bench", "--protocol", "nsq", "--quick", "--seconds", "0.1"]
-    command += [word for name in only for word in ("--only", name)]
-    done = subprocess.run(
-        [*command, "--json", str(path), "--dir", str(tmp_path)],
-        cwd=Path(brokers.__file__).parent.parent, capture_output=True, text=True, timeout=110, env=os.environ.copy(),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    report = Report.read(path)
-    assert report.failures == []
+    report = short_report("nsq", only, tmp_path)
     whos = (this_mq_shards(WIRE).name, *((NSQD.name, RATIO) if NSQD is not None else ()))
     for each in (each for each in scenarios.LOADS if each.name in only):
         # More of our own processes beside fewer: no peer takes part.
@@ -257,8 +246,6 @@ def test_a_short_benchmark_has_figures_of_every_load(tmp_path: Path, only: tuple
             figure = report.figures[Name(each.name, each.variant, who, "rate")]
             assert len(figure.rounds) == 1 and figure.median > 0
     assert {name.scenario for name in report.figures} == set(only)
-    # Every broker took its directory with it.
-    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 
 def test_the_few_are_of_every_kind() -> None:

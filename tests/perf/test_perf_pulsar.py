@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 import struct
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +15,10 @@ from mq_shards.acceptor.protocols.pulsar.messages import encode
 from perf import brokers, load
 from perf.bare import Bare
 from perf.brokers import MEMORY, Broker, Product, this_mq_shards
-from perf.figures import LIMIT_RATIO, RATIO, Name, Report
+from perf.figures import LIMIT_RATIO, RATIO, Name
 from perf.pulsar import generator, peer, scenarios
 from perf.pulsar.wire import WIRE
+from tests.perf.short import short_report
 from tests.pulsar.wire import Wire, entry_of, metadata, metadata_of, payload_of
 
 PRODUCTS = [
@@ -187,17 +185,7 @@ def test_a_short_benchmark_has_figures_of_every_load_beside_the_real_broker(tmp_
 
 
 def measure(tmp_path: Path, only: tuple[str, ...], environment: dict[str, str]) -> None:
-    path = tmp_path / "report.json"
-    command = [sys.executable, "-m", "perf.bench", "--protocol", "pulsar", "--quick", "--seconds", "0.1"]
-    command += [word for name in only for word in ("--only", name)]
-    done = subprocess.run(
-        [*command, "--json", str(path), "--dir", str(tmp_path)],
-        cwd=Path(brokers.__file__).parent.parent, capture_output=True, text=True, timeout=1800,
-        env=os.environ | environment,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    report = Report.read(path)
-    assert report.failures == []
+    report = short_report("pulsar", only, tmp_path, environment)
     real = peer.installed() if not environment else None
     whos = (this_mq_shards(WIRE).name, "bare", LIMIT_RATIO, *((real.name, RATIO) if real is not None else ()))
     for each in (each for each in scenarios.LOADS if each.name in only):
@@ -205,5 +193,3 @@ def measure(tmp_path: Path, only: tuple[str, ...], environment: dict[str, str]) 
             figure = report.figures[Name(each.name, each.variant, who, "rate")]
             assert len(figure.rounds) == 1 and figure.median > 0
     assert {name.scenario for name in report.figures} == set(only)
-    # Every broker took its directory with it.
-    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
