@@ -99,7 +99,10 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
         "a watched pattern that cannot be", "a watched namespace that is none",
         "test_topics.py::test_who_watches_a_namespace_is_told_of_topics_that_come",
     ),
-    "AUTH_CHALLENGE and AUTH_RESPONSE": ("test_security.py::test_a_token_that_expires_is_asked_for_anew",),
+    "AUTH_CHALLENGE and AUTH_RESPONSE": (
+        "test_security.py::test_a_token_that_expires_is_asked_for_anew",
+        "test_connection.py::test_credentials_that_nobody_asked_for_are_refused",
+    ),
     "CONSUMER_STATS": (
         "figures of a consumer",
         "test_consumers.py::test_a_consumer_is_told_how_it_stands_and_who_asks_about_none_is_cut_off",
@@ -133,6 +136,9 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
     "what ends a connection without a word": (
         "a producer that is not there", "test_connection.py::test_only_connect_and_ping_may_come_first",
         "test_connection.py::test_what_is_no_conversation_ends_without_a_word",
+        "test_connection.py::test_what_must_be_given_and_is_none_of_its_kind_ends_the_connection",
+        "test_connection.py::test_what_a_real_broker_stumbles_over_ends_the_connection",
+        "test_connection.py::test_an_entry_that_is_cut_off_in_its_checksum_ends_the_connection",
     ),
     "FLOW and ACK of an unknown consumer": (
         "test_connection.py::test_what_is_said_of_an_unknown_consumer_is_ignored",
