@@ -11,9 +11,10 @@ from typing import Any
 
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.ringbuf.control import Message
+from mq_shards.shards import heads
 from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
 from mq_shards.shards.made import keep_copies, with_copies
-from mq_shards.shards.paths import segment_name
+from mq_shards.shards.paths import heads_name, segment_name
 from mq_shards.shards.segment_header import WHAT_TO_DO, decode_version
 from mq_shards.shards.shard_files import ShardFiles
 from mq_shards.shards.store_error import StoreError
@@ -53,6 +54,9 @@ class Recovery:
                 raise StoreError(f"shard {shard}, segment {number} {why}")
             if number >= recovered.read_from:
                 keep_copies(self._worker, shard, number, with_copies(files.store, number, fd))
+        # Where something is wrong with the files, or nothing may be, all that there is is looked at.
+        if not recovered.problems and not self._refuses_damage:
+            self._use_heads(shard, files, [n for n in segments[:-1] if n >= recovered.read_from])
         files.read_from = recovered.read_from
         lib.worker_read_from(self._worker, shard, recovered.read_from)
         lib.worker_ended(self._worker, shard, *recovered.ended)
@@ -76,6 +80,18 @@ class Recovery:
             )  # fmt: skip
             found.uncut = 0
         self._compare_end(shard, found.damage[damages : min(found.damages, len(found.damage))], *recovered.ended)
+
+    def _use_heads(self, shard: int, files: ShardFiles, segments: Sequence[int]) -> None:
+        for number in segments:
+            path = files.store.path_of(number)
+            why = heads.use(self._worker, shard, path) if path else None
+            if why:
+                log.warning(
+                    "shard %d: %s is not used: %s; all of %s is read instead",
+                    shard, heads_name(number), why, segment_name(number),
+                )  # fmt: skip
+            elif why is not None:
+                files.headed.add(number)
 
     def _compare_end(self, shard: int, damage: Sequence[Any], segment: int, ended: int) -> None:
         """Compares the log's end with that at the last stop: a log cut off later looks like one with a torn write."""

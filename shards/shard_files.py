@@ -28,6 +28,7 @@ class ShardFiles:
     cut: int = 0
     warming: int = 0
     warmed: int = 0
+    headed: set[int] = field(default_factory=set)  # those whose heads were written, or are not worth it
     noted: int = 0  # the newest segment that is listed as begun
     # When an unfilled segment may next be sealed because of erased messages: frequent erasing must not make many
     # segments.

@@ -31,10 +31,12 @@ from mq_shards.shards.paths import (
     BACK,
     BESIDE,
     COPIES_NAME,
+    HEADS_NAME,
     KNOWN_NAME,
     META,
     SEGMENT_NAME,
     copies_name,
+    heads_name,
     segment_name,
     shard_path,
 )
@@ -203,8 +205,9 @@ class ShardStore:
                 names = self._names()
             notes: list[str] = []
             found = self._find(names, meta.shards, notes)
-            no_copies = [name for name in names if COPIES_NAME.fullmatch(name) and not self._is_file(name)]
-            notes += [f"{name} is put aside: it is not a file" for name in no_copies]
+            beside = [name for name in names if COPIES_NAME.fullmatch(name) or HEADS_NAME.fullmatch(name)]
+            no_files = [name for name in beside if not self._is_file(name)]
+            notes += [f"{name} is put aside: it is not a file" for name in no_files]
             manifest, why = self._load_manifest()
         # A power failure may leave an empty manifest in a new directory.
         if manifest is None and not why and meta.manifests and (found or not (self.path / MANIFEST).exists()):
@@ -219,9 +222,13 @@ class ShardStore:
         if manifest is not None and stock.wrong_until < manifest.read_from in stock.segments and not self._odd_folder:
             self._read_from = manifest.read_from
         with explained(f"{self.path} cannot be put in order"):
-            for name in no_copies:
+            for name in no_files:
                 put_aside(self.path / name)
-            if self._put_in_order(stock, meta.shards) or no_copies:
+            for name in beside:
+                heads = HEADS_NAME.fullmatch(name)
+                if heads and name not in no_files and (heads[2] or int(heads[1]) not in stock.segments):
+                    os.unlink(name, dir_fd=self._fd)
+            if self._put_in_order(stock, meta.shards) or no_files:
                 names = self._names()
         problems = [*filter(None, [self._odd_folder]), *stock.problems]
         odd = [
@@ -344,7 +351,7 @@ class ShardStore:
 
     def _unlink_going(self) -> None:
         for segment in self._going:
-            for name in (segment_name(segment), copies_name(segment)):
+            for name in (segment_name(segment), copies_name(segment), heads_name(segment)):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=self._fd)
         if self._going:
@@ -395,11 +402,12 @@ class ShardStore:
             self._spare = 0
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with explained(f"{self.path_of(segment)} cannot be made"):
-            self._clear(segment_name(segment), copies_name(segment))
+            self._clear(segment_name(segment), copies_name(segment), heads_name(segment))
             fd = os.open(segment_name(segment), flags, 0o640, dir_fd=self._fd)
             try:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(copies_name(segment), dir_fd=self._fd)
+                for name in (copies_name(segment), heads_name(segment)):
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(name, dir_fd=self._fd)
                 # This syncs the folder too: otherwise a power failure could remove the name of a file whose content was
                 # synced.
                 # The segments before it have a header by now.

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.ringbuf.control import STDERR, Control, Message
-from mq_shards.shards import durable, retention
+from mq_shards.shards import durable, heads, retention
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.descriptors import Share, check_descriptors
 from mq_shards.shards.erased import ErasedSegments, Mark
@@ -111,6 +111,7 @@ class Worker:
         self._memory: dict[int, dict[int, int]] = {}
         # Set once it serves, if it has a disk to wait for.
         self._errands: Errands | None = None
+        self._heading = False  # whether heads of a segment are being written; one at a time, so that a stop is soon
         self._next_to_tidy = 0
         self._tidied_at_once = max(TIDIED_AT_ONCE, -(-len(self._own) // TIDIED_IN))
         round_ns = TICK_NS * min(len(self._own), TIDIED_IN) // TIDIED_IN
@@ -163,13 +164,21 @@ class Worker:
     def _tell_of_unreadable(self) -> None:
         place, topic = ffi.new("struct damage *"), ffi.new("const char **")
         told = more = 0
+        segments: set[tuple[int, int]] = set()
         while left := lib.worker_unreadable(self._worker, place, topic):
             told += 1
             log.error(
-                "shard %d, segment %d, offset %d: a message of %s cannot be read (a medium error), and is left out",
+                "shard %d, segment %d, offset %d: a message of %s cannot be read (a medium error, or damage), and is "
+                "left out",
                 place.shard, place.segment, place.offset, ffi.string(topic[0]).decode("latin-1"),
             )  # fmt: skip
             more = left - 1
+            segments.add((place.shard, place.segment))
+        for shard, segment in segments:
+            # The next start looks at all of it, and has back what was moved there from where it was.
+            path = self._files[shard].store.path_of(segment)
+            if path is not None and self._errands is not None:
+                self._errands.run(partial(heads.remove, path), _no_matter)
         if more:
             log.error("%d more messages cannot be read, and are left out", more)
 
@@ -444,6 +453,7 @@ class Worker:
             return self._drop(shard, decision.drop)
         if self._errands is not None and not self._disk_full and self._pass_over(shard, sealed):
             return True
+        self._write_heads(shard, sealed)
         if not decision.compact:
             return self._empty_thin(shard, sealed)
         if not self._is_warm(shard, first):
@@ -523,6 +533,25 @@ class Worker:
         self._errands.run(partial(files.store.note_read_from, files.read_from), _no_matter, StoreError)
         return False
 
+    def _write_heads(self, shard: int, sealed: Sequence[Segment]) -> None:
+        """Has the heads of the next sealed segment written, if a start would read the segment."""
+        files = self._files[shard]
+        if self._errands is None or self._disk_full or self._heading:
+            return
+        segment = heads.due(sealed, files.headed, files.read_from, files.cut, time.time())
+        path = files.store.path_of(segment.number) if segment else None
+        if segment is None or path is None:
+            return
+        self._heading = True
+        self._errands.run(partial(heads.write, path, segment.bytes), partial(self._headed, shard, segment.number))
+
+    def _headed(self, shard: int, number: int, result: bool | OSError) -> None:
+        """Where the disk has no room for them a start does without, until one has begun."""
+        self._heading = False
+        self._files[shard].headed.add(number)
+        if isinstance(result, OSError) and result.errno not in NO_SPACE_ERRORS:
+            log.warning("shard %d: a start will read more than it might: %s", shard, result)
+
     def _empty_thin(self, shard: int, sealed: Sequence[Segment]) -> bool:
         """Moves the few messages that keep a start from passing over a segment. True if there is more to do."""
         if self._errands is None or self._disk_full or lib.worker_retains(self._worker, shard):
@@ -556,6 +585,7 @@ class Worker:
             if not lib.worker_drop_first(self._worker, shard):
                 return False
             files.sealed_at.pop(number, None)
+            files.headed.discard(number)
             self._remove(shard, number)
             if files.unread is not None:
                 files.unread.forget(number)

@@ -117,7 +117,7 @@ def test_nothing_is_dropped_while_the_readers_folder_is_none(tmp_path: Path, mak
 
 
 @pytest.mark.parametrize("make", ODD)
-@pytest.mark.parametrize("name", ["0000000002.log", "0000000002.names"])
+@pytest.mark.parametrize("name", ["0000000002.log", "0000000002.names", "0000000002.heads"])
 def test_what_is_no_file_in_the_place_of_the_next_segments_is_put_aside(
     store: ShardStore, make: Make, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -14,6 +14,7 @@
 #ifndef MQ_LAYOUT_H
 #define MQ_LAYOUT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -62,6 +63,10 @@ static inline const void *record_body(const struct record *r) {
 }
 static inline size_t record_body_bytes(const struct record *r) {
     return r->bytes - sizeof *r - r->attribute_bytes;
+}
+/* Whether it may be one where `left` bytes are left, by its lengths: its CRC says if it is. */
+static inline bool record_fits(const struct record *r, uint64_t left) {
+    return r->kind && r->bytes >= sizeof *r + r->attribute_bytes && r->bytes <= left;
 }
 /* The distance from one record to the next. */
 static inline uint64_t record_stride(const struct record *r) {

@@ -18,6 +18,7 @@
 #include "log/log_scan.h"
 #include "log/log_state.h"
 #include "log/reads.h"
+#include "log/unproven.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "records are written as they lie in memory");
 _Static_assert(SEGMENT_MAX_BYTES <= UINT32_MAX, "an offset is half of a log_position");
@@ -55,6 +56,7 @@ struct log *log_new(uint32_t shard, uint32_t shards) {
 
 static void close_segment(struct segment *s) {
     copies_close(&s->copies);
+    unproven_free(s->unproven);
     (void)munmap(s->map, s->map_bytes);
     (void)close(s->fd);
 }
@@ -66,6 +68,7 @@ void log_free(struct log *log) {
     if (log->prefixes != NULL) prefixes_forget(log->prefixes);
     free(log->prefixes);
     free(log->lent);
+    free(log->proving);
     free(log->large.gathering);
     if (log->staging != NULL) (void)munmap(log->staging, log->staging_bytes);
     free(log);
@@ -279,6 +282,8 @@ void log_drop_first(struct log *log) {
     if (log->prefixes->segment == log->first) prefixes_forget(log->prefixes);
     /* All that was not synced up to the end of this segment was in it, so nothing of that is left to sync. */
     if (log->segments[0].mark > log->synced) log->synced = log->segments[0].mark;
+    unproven_free(log->segments[0].unproven);
+    log->segments[0].unproven = NULL;
     if (spares_keep(log->spares, &log->segments[0]))
         copies_close(&log->segments[0].copies);
     else
@@ -461,6 +466,7 @@ const struct record *log_find(const struct log *log, log_position position) {
         return staged < log->to ? (const struct record *)(const void *)(log->staging + staged) : NULL;
     }
     if (i >= log->count || offset >= log->segments[i].end) return NULL;
+    if (__builtin_expect(log->segments[i].unproven != NULL, 0)) return unproven_record(&log->segments[i], offset);
     return (const struct record *)(const void *)(log->segments[i].map + offset);
 }
 
@@ -488,7 +494,8 @@ enum log_look log_look(const struct log *log, const struct record *r) {
     /* Zeros: somebody else cut the file short and wrote to it again. */
     if (r->bytes < sizeof *r || r->bytes > SEGMENT_MAX_BYTES) return LOG_FAILS;
     if (r->bytes > LOG_LOOK_BYTES) return log->spares ? LOG_READS : LOG_READS_HEAD;
-    return reads_touch(r, r->bytes, &failed) || cannot_read(log, failed) ? LOG_READS : LOG_FAILS;
+    if (!reads_touch(r, r->bytes, &failed)) return cannot_read(log, failed) ? LOG_READS : LOG_FAILS;
+    return !log->proving || unproven_is_whole(log, r) ? LOG_READS : LOG_FAILS;
 }
 
 bool log_readable(const struct log *log, const struct record *r) {
@@ -502,6 +509,7 @@ bool log_readable_part(const struct log *log, const struct record *r, uint64_t f
     const uint8_t *failed;
     if (is_staged(log, r)) return true;
     if (from + bytes > record_body_bytes(r)) return false;
+    if (log->proving && r->bytes <= LOG_LOOK_BYTES) return log_look(log, r) == LOG_READS;
     return reads_touch((const uint8_t *)record_body(r) + from, bytes, &failed) || cannot_read(log, failed);
 }
 

@@ -64,7 +64,7 @@ static bool whole(const struct segment *s, uint64_t offset, struct prefixes *pre
     if (offset + sizeof(struct record) > s->end) return false;
     struct record r;
     memcpy(&r, s->map + offset, sizeof r);
-    if (r.kind == 0 || r.bytes < sizeof r + r.attribute_bytes || r.bytes > s->end - offset) return false;
+    if (!record_fits(&r, s->end - offset)) return false;
     return record_crc(s, offset, r.bytes, prefixes) == r.crc;
 }
 
@@ -81,8 +81,7 @@ static uint64_t find_whole(const struct segment *s, uint64_t offset, struct pref
     return 0;
 }
 
-/* Where the header of the next segment says that this one ends, or 0. */
-static uint64_t expected_end(const struct log *log, uint32_t segment) {
+uint64_t log_expected_end(const struct log *log, uint32_t segment) {
     const struct segment *next = segment_find(log, segment + 1);
     if (next == NULL || next->end < LOG_HEADER_BYTES || next->header_damaged) return 0;
     struct segment_header h;
@@ -160,7 +159,7 @@ int log_scan(const struct log *log, uint32_t segment, uint64_t *offset, const st
     bool dirty = false;
     look_upto(s, s->end);
     uint64_t next = find_whole(s, at, log->prefixes, &dirty);
-    uint64_t expected = expected_end(log, segment);
+    uint64_t expected = log_expected_end(log, segment);
     if (next == 0 && expected > at) next = expected;
     /* Nobody knows what unreadable pages contain, so they are not cut off. */
     uint64_t behind = s->unreadable_until & ~(uint64_t)7;
@@ -179,7 +178,7 @@ int log_scan(const struct log *log, uint32_t segment, uint64_t *offset, const st
 void log_pass_over(struct log *log, uint32_t segment) {
     struct segment *s = segment_find(log, segment);
     assert(s != NULL && s != log->current);
-    uint64_t expected = expected_end(log, segment);
+    uint64_t expected = log_expected_end(log, segment);
     if (expected >= LOG_HEADER_BYTES && expected < s->end) s->end = expected;
     s->end_known = true;
     copies_close(&s->copies);
@@ -328,7 +327,7 @@ int log_scan_sealed(struct log *log, uint32_t segment, uint64_t *offset, const s
     const struct record *r = (const struct record *)(const void *)(s->map + at);
     if (!reads_touch(r, sizeof *r, &failed)) {
         behind = end_of_page(s, failed);
-    } else if (r->kind && r->bytes >= sizeof *r + r->attribute_bytes && r->bytes <= s->end - at) {
+    } else if (record_fits(r, s->end - at)) {
         uint64_t next = at + record_stride(r);
         enum found found = check(&log->checked, s, at, r);
         if (found == FOUND_MORE) return 2;

@@ -31,7 +31,8 @@ struct segment {
     uint64_t unreadable_until; /* the end of the last unreadable page; 0: all can be read */
     uint8_t *map;              /* the whole capacity; readable only below `end` */
     uint64_t map_bytes;
-    struct copies copies; /* kept for the active and waiting segments, and at recovery */
+    struct copies copies;      /* kept for the active and waiting segments, and at recovery */
+    struct unproven *unproven; /* of one that recovery has not read; else NULL */
 };
 
 /* A record that is written in pieces to the segment that waits, which is used for nothing else meanwhile. */
@@ -109,6 +110,9 @@ struct log {
     int error;
 
     bool leaves_uncut, prepares;
+    /* Where the record looked for last was among the segments; NULL: none of these is unproven (unproven.h). A pointer
+     * as reading takes a const log. */
+    uint32_t *proving;
     uint64_t looked_ns, looked_at; /* when spares_trim_log last looked, and `flushed` then */
     bool is_slow;                  /* little had been added since the look before */
     struct spares *spares;         /* NULL: segments are not made of earlier ones */
@@ -170,5 +174,7 @@ void log_fill(const struct log *log, const struct record *staged);
 /* --- log_scan.c --- */
 
 void prefixes_forget(struct prefixes *p);
+/* Where the header of the next segment says that this one ends, or 0. */
+uint64_t log_expected_end(const struct log *log, uint32_t segment);
 
 #endif

@@ -218,6 +218,14 @@ static inline uint32_t message_packed(const struct record *r) {
     return message_headers_bytes(r) ? headers_packed(record_body(r)) : 0;
 }
 
+/* How much of a record recovery needs: of a message all before its headers and its body, and the struct headers. */
+static inline uint32_t record_kept_bytes(const struct record *r) {
+    if (r->kind != RECORD_PUBLISH && r->kind != RECORD_MOVED && r->kind != RECORD_STAGED) return r->bytes;
+    const uint32_t kept = (uint32_t)sizeof *r + r->attribute_bytes;
+    const uint32_t headers = r->flags & MESSAGE_HEADERS ? (uint32_t)sizeof(struct headers) : 0;
+    return r->bytes - kept < headers ? r->bytes : kept + headers;
+}
+
 /* The highest of the ids that belong to the message. */
 static inline uint64_t message_last_id(const struct record *r, uint32_t shards) {
     uint32_t parts = message_packed(r);

@@ -65,6 +65,9 @@ bool worker_add_segment(struct worker *w, uint32_t shard, int fd, uint32_t segme
                         uint64_t wall_ns);
 /* Gives a shard the file with the copies of a segment's names; the shard owns the fd from then on. */
 bool worker_keep_copies(struct worker *w, uint32_t shard, int fd, uint32_t segment);
+/* When all segments have been added: gives a shard the file with the heads of a sealed segment, so that these are read
+ * and the segment is not. The caller closes it. Returns enum heads_found. */
+int worker_use_heads(struct worker *w, uint32_t shard, int fd, uint32_t segment);
 /* Before that: where the shard's log ended at the last clean stop. */
 void worker_ended(struct worker *w, uint32_t shard, uint32_t segment, uint64_t end);
 /* Before that: the first segment that has to be read, as worker_needed_from has returned it. */

@@ -13,6 +13,7 @@
 #include "base/crc32c.h"
 #include "log/copies.h"
 #include "log/log_scan.h"
+#include "log/unproven.h"
 #include "shards/calls.h"
 #include "shards/durable.h"
 #include "shards/enter.h"
@@ -414,6 +415,7 @@ static uint64_t replay_segment(struct worker *w, struct shard *s, uint32_t segme
 /* Whether nothing of what is read is lost, but for a write that a crash cut short. */
 static bool is_whole(const struct shard *s, uint32_t last) {
     for (uint32_t n = s->read_from; n <= last; n++) {
+        if (log_has_heads(s->log, n)) continue; /* what is damaged in it is found when it is asked for */
         uint64_t offset = 0, bad;
         const struct record *r;
         int found;
@@ -423,6 +425,24 @@ static bool is_whole(const struct shard *s, uint32_t last) {
         if (found < 0 || is_cut_off) return false;
     }
     return true;
+}
+
+/* The same from the heads of a segment, which is whole: nothing is damaged, or ends early. */
+static void replay_heads(struct worker *w, struct shard *s, uint32_t segment, struct replay *out) {
+    uint64_t at = 0;
+    log_position position;
+    const struct record *r;
+    skip_segments(s, log_missing(s->log, segment));
+    while ((r = log_next_head(s->log, segment, &at, &position)) != NULL) {
+        if (r->kind >= RECORD_KINDS) {
+            out->unknown = (struct unknown){s->number, segment, (uint32_t)position, r->kind};
+            return;
+        }
+        pass_time(w, r);
+        replay_record(w, s, r, position);
+        out->records++;
+        out->bytes += record_kept_bytes(r);
+    }
 }
 
 bool shard_replay(struct worker *w, struct shard *s, struct replay *out) {
@@ -436,6 +456,12 @@ bool shard_replay(struct worker *w, struct shard *s, struct replay *out) {
         if (n < s->read_from && n < last) {
             log_pass_over(s->log, n);
             continue;
+        }
+        if (log_has_heads(s->log, n)) {
+            replay_heads(w, s, n, out);
+            if (!out->unknown.kind) continue;
+            errno = EPROTO;
+            return false;
         }
         uint64_t records = out->records;
         uint64_t end = replay_segment(w, s, n, out, &cut);
@@ -456,6 +482,7 @@ bool shard_replay(struct worker *w, struct shard *s, struct replay *out) {
     skip_all(w, s);
     if (s->damaged) mend_counts(w, s);
     shard_names_recovered(w, s);
+    log_heads_over(s->log);
     s->replayed_ns = w->now_ns + (w->wall_ns && wall_ns > w->wall_ns ? wall_ns - w->wall_ns : 0);
     w->now_ns = now_ns;
     w->wall_ns = wall_ns;

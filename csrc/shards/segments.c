@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "log/sync.h"
+#include "log/unproven.h"
 #include "shards/catalog.h"
 #include "shards/compact.h"
 #include "shards/drop.h"
@@ -49,6 +50,10 @@ bool worker_add_segment(struct worker *w, uint32_t shard, int fd, uint32_t segme
 
 bool worker_keep_copies(struct worker *w, uint32_t shard, int fd, uint32_t segment) {
     return w->own[shard] && log_keep_copies(w->own[shard]->log, fd, segment);
+}
+
+int worker_use_heads(struct worker *w, uint32_t shard, int fd, uint32_t segment) {
+    return log_use_heads(w->own[shard]->log, fd, segment);
 }
 
 void worker_ended(struct worker *w, uint32_t shard, uint32_t segment, uint64_t end) {

@@ -102,6 +102,12 @@ void log_copy(struct log *log, log_position position);
 /* == log/copies == */
 bool copies_are_of(const void *bytes, size_t count, uint32_t segment);
 
+/* == log/heads == */
+
+enum heads_written { HEADS_WRITTEN, HEADS_UNFIT, HEADS_FAILED, ... };
+enum heads_written heads_write(int segment_fd, int heads_fd, uint64_t end, uint64_t most);
+enum heads_found { HEADS_FOUND, HEADS_OTHER, HEADS_DAMAGED, ... };
+
 /* == log/large == */
 
 enum log_result log_large_begin(struct log *log, uint64_t before, uint8_t attribute_bytes, uint64_t body_bytes,

@@ -35,6 +35,7 @@ bool worker_own(struct worker *w, uint32_t shard);
 bool worker_add_segment(struct worker *w, uint32_t shard, int fd, uint32_t segment, uint64_t bytes, bool is_new,
                         uint64_t wall_ns);
 bool worker_keep_copies(struct worker *w, uint32_t shard, int fd, uint32_t segment);
+int worker_use_heads(struct worker *w, uint32_t shard, int fd, uint32_t segment);
 void worker_ended(struct worker *w, uint32_t shard, uint32_t segment, uint64_t end);
 void worker_read_from(struct worker *w, uint32_t shard, uint32_t segment);
 void worker_lost_end(struct worker *w, uint32_t shard);

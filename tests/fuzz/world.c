@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "log/heads.h"
 #include "ringbuf/ring.h"
 #include "script.h"
 
@@ -124,6 +125,23 @@ void worker_join(uint32_t index) {
     close(back);
 }
 
+/* Has the worker read the heads of sealed segments, as far as these are whole. */
+static void use_heads(struct worker *w, uint32_t shard) {
+    for (uint32_t i = 0; i + 1 < world.segment_count; i++) {
+        const struct segment s = world.segments[i];
+        struct segment_header next = {0};
+        for (uint32_t n = 0; n < world.segment_count; n++)
+            if (world.segments[n].shard == shard && world.segments[n].number == s.number + 1)
+                (void)!pread(world.segments[n].fd, &next, sizeof next, 0);
+        if (s.shard != shard || !next.previous_end) continue;
+        int heads = memfd_create("heads", MFD_CLOEXEC);
+        if (heads_write(s.fd, heads, next.previous_end, UINT64_MAX) == HEADS_WRITTEN)
+            trace("of shard %u, segment %u heads are read: %d", shard, s.number,
+                  worker_use_heads(w, shard, heads, s.number));
+        close(heads);
+    }
+}
+
 void worker_start(uint32_t index) {
     world.wakes[index] = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     struct worker *w = worker_new(index, WORKERS, SHARDS, world.board, world.wakes[index], 42);
@@ -150,6 +168,7 @@ void worker_start(uint32_t index) {
             assert(added);
         }
         world.segment_count = kept;
+        if (pick(2)) use_heads(w, shard);
         worker_read_from(w, shard, world.read_from[shard]);
         bool replayed = worker_replay(w, shard, &found, world.now, world.wall);
         assert(replayed);

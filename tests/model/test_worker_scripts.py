@@ -12,7 +12,8 @@ SCRIPTS = int(os.environ.get("EXAMPLES", "20"))
 FIRST = int(os.environ.get("SEED", "0"))
 
 
-def play(seed: int) -> None:
+def play(seed: int) -> int:
+    """Returns of how many segments the start at its end has read the heads only."""
     of_seed = Play(Script.at_random(seed))
     try:
         of_seed.run()
@@ -20,11 +21,12 @@ def play(seed: int) -> None:
         error.add_note(f"seed {seed}")
         raise
     of_seed.bench.dispose()
+    return of_seed.headed
 
 
 def test_nothing_is_lost_or_comes_again_and_figures_say_what_there_is() -> None:
-    for seed in range(FIRST, FIRST + SCRIPTS):
-        play(seed)
+    headed = [play(seed) for seed in range(FIRST, FIRST + SCRIPTS)]
+    assert any(headed) or SCRIPTS < 20
 
 
 @pytest.mark.long

@@ -69,13 +69,16 @@ class Subject(Channels):
             answers += self.settle()
         return answers
 
-    def copy(self, *, reads_all: bool = False) -> Subject:
-        """Another worker, from what this one's logs say now. `reads_all`: also what a start would pass over."""
+    def copy(self, *, reads_all: bool = False, uses_heads: bool = False) -> Subject:
+        """Another worker, from what this one's logs say now. `reads_all`: also what a start would pass over.
+        `uses_heads`: of sealed segments only the heads."""
         other = Subject.__new__(Subject)
         other.__dict__.update(self.__dict__)
         other.segments = {shard: [(n, copy_of(fd)) for n, fd in kept] for shard, kept in self.segments.items()}
         other.names = {place: copy_of(fd) for place, fd in self.names.items()}
         other.read_from = {} if reads_all else dict(self.read_from)
+        other.uses_heads = uses_heads
+        other.heads = []
         other.numbers = dict(self.numbers)
         other.early = []
         other.board = os.memfd_create("board")

@@ -101,6 +101,8 @@ class Play:
     def __init__(self, script: Script) -> None:
         self.script = script
         self.bench = Subject(piece=script.piece)
+        self.bench.uses_heads = len(script.acts) % 2 == 1
+        self.headed = 0  # segments of which the last start read the heads
         self.ledger = Ledger()
         self.parts: dict[int, int] = {}  # of each message that is several
         self.whole: dict[int, int] = {}  # by id of a part

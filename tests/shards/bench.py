@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import struct
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.ringbuf import ring
 from mq_shards.shards.dump import Record, decode_segment
-from mq_shards.shards.segment_header import Header, encode_header, lacks_header
+from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
+from mq_shards.shards.segment_header import Header, decode_header, encode_header, lacks_header
 
 SECOND = 1_000_000_000
 FOREVER = 2**64 - 1
@@ -75,6 +77,10 @@ class Bench:
         self.next_slot = 1
         self.lost_end = False  # whether the next start is one after a power failure
         self.read_from: dict[int, int] = {}  # by shard: the first segment that the next start reads
+        self.uses_heads = False  # whether starts read the heads of sealed segments
+        self.kept_heads: dict[tuple[int, int], bytes] = {}  # those that were written before
+        self.headed = 0  # of how many the last one did
+        self.heads: list[int] = []  # the files of these
         self.start()
 
     def start(self) -> None:
@@ -84,6 +90,7 @@ class Bench:
         if self.piece:
             lib.worker_limit_turn(self.worker, self.piece)
         self.found = ffi.new("struct replay *")
+        self.headed = 0
         for shard in range(SHARDS):
             assert lib.worker_own(self.worker, shard)
             # A segment that nothing was written to has no header yet; the store drops such files in the same way.
@@ -95,6 +102,7 @@ class Bench:
                 assert lib.worker_add_segment(self.worker, shard, os.dup(fd), number, 64 << 20, False, self.wall)
                 if (shard, number) in self.names:
                     assert lib.worker_keep_copies(self.worker, shard, os.dup(self.names[shard, number]), number)
+            self.headed += self.use_heads(shard, kept) if self.uses_heads else 0
             lib.worker_read_from(self.worker, shard, self.read_from.get(shard, 0))
             if self.lost_end:
                 lib.worker_lost_end(self.worker, shard)
@@ -110,6 +118,18 @@ class Bench:
             assert lib.worker_peer(self.worker, acceptor, back, there, -1)
             os.close(there)
             os.close(back)
+
+    def use_heads(self, shard: int, kept: list[tuple[int, int]]) -> int:
+        used = 0
+        for (number, fd), (_, next_fd) in pairwise(kept):
+            heads = os.memfd_create("heads")
+            os.write(heads, self.kept_heads.get((shard, number), b""))
+            if not self.kept_heads:
+                write_heads(fd, next_fd, heads)
+            if number >= self.read_from.get(shard, 0):
+                used += lib.worker_use_heads(self.worker, shard, heads, number) == lib.HEADS_FOUND
+            self.heads.append(heads)
+        return used
 
     def drop(self, shard: int, number: int, fd: int) -> None:
         os.close(fd)
@@ -136,7 +156,9 @@ class Bench:
         if self.worker:
             lib.worker_free(self.worker)
             self.worker = None
-            os.close(self.wake)
+            for fd in (self.wake, *self.heads):
+                os.close(fd)
+            self.heads = []
 
     def dispose(self) -> None:
         self.stop()
@@ -194,6 +216,12 @@ class Bench:
 
     def open(self, name: str, number: int, shard: int = 0) -> None:
         self.send(OPEN, topic=number, id=shard, body=name.encode())
+
+
+def write_heads(fd: int, next_fd: int, heads: int) -> int:
+    """Writes the heads of a sealed segment, however much they take."""
+    end = decode_header(os.pread(next_fd, SEGMENT_HEADER_BYTES, 0)).previous_end
+    return int(lib.heads_write(fd, heads, end, 1 << 30))
 
 
 def go_on_in_a_new_segment(bench: Bench) -> None:
