@@ -31,6 +31,8 @@ def _value(draw: random.Random, field: Any) -> object:  # noqa: ANN401
         return draw.choice(BYTES)
     if field.type == field.TYPE_BOOL:
         return draw.random() < 0.5
+    if field.type == field.TYPE_ENUM:
+        return draw.choice(list(field.enum_type.values_by_number))
     return draw.choice(NUMBERS)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from mq_shards.acceptor.protocols.pulsar.clients import NOT_ALLOWED, TOPIC_NOT_FOUND
+from mq_shards.acceptor.protocols.pulsar.clients import TOPIC_NOT_FOUND
 from mq_shards.acceptor.protocols.pulsar.messages import encode
 
 from tests.pulsar import odd_fields
@@ -97,17 +97,8 @@ def test_no_values_of_fields_end_anything_but_their_own_connection(server: Pulsa
         bystander.expect("send_receipt")
 
 
-@pytest.mark.parametrize("mode", [-1, 4, 1 << 30])
-def test_an_access_mode_that_is_none_is_refused(server: PulsarServer, mode: int) -> None:
-    with Wire(server.port) as wire:
-        wire.connect()
-        answer = wire.ask("producer", "error", topic="modes", producer_id=1, producer_access_mode=mode)
-        assert answer.error == NOT_ALLOWED
-        wire.producer("modes")
-
-
-@pytest.mark.parametrize("version", [b"", b"\x00", bytes(8) + b"\xff" * 40, b"\xff" * 40])
-def test_a_version_of_a_schema_may_have_any_length(server: PulsarServer, version: bytes) -> None:
+@pytest.mark.parametrize("version", [bytes(8), bytes(8) + b"\xff" * 40, b"\xff" * 40])
+def test_a_version_of_a_schema_may_be_longer_than_it_is(server: PulsarServer, version: bytes) -> None:
     with Wire(server.port) as wire:
         answer = wire.connect().ask("getSchema", "getSchemaResponse", topic="versions", schema_version=version)
         assert answer.error_code == TOPIC_NOT_FOUND
