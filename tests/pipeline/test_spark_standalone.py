@@ -90,6 +90,12 @@ def _cwd(pid: int) -> Path:
 
 @pytest.fixture
 def cluster(python: Path, tmp_path: Path) -> Iterator[Cluster]:
+    with cluster_of(2, python, tmp_path) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def cluster_of(workers: int, python: Path, tmp_path: Path) -> Iterator[Cluster]:
     port, environment = free_port(), _bare(python)
     master = f"spark://{HOST}:{port}"
     spark_class = Path(environment["SPARK_HOME"]) / "bin" / "spark-class"
@@ -110,14 +116,14 @@ def cluster(python: Path, tmp_path: Path) -> Iterator[Cluster]:
 
         start(tmp_path / "master", f"{deploy}.master.Master", "--port", str(port))
         wait_until(lambda: b"elected leader" in said[0].read_bytes(), "the master serves", TIMEOUT_S)
-        directories = [tmp_path / f"worker-{n}" for n in range(2)]
+        directories = [tmp_path / f"worker-{n}" for n in range(workers)]
         for directory in directories:
             start(directory, f"{deploy}.worker.Worker", master, "--work-dir", str(directory), "--cores", "1",
                   "--memory", "1g")  # fmt: skip
         for one in said[1:]:
             wait_until(
                 lambda one=one: b"Successfully registered with master" in one.read_bytes(),  # type: ignore[misc]
-                "both workers are there", TIMEOUT_S,
+                "all workers are there", TIMEOUT_S,
             )  # fmt: skip
         found = Cluster(master, directories, said)
         try:
@@ -184,3 +190,24 @@ def test_whatever_is_killed_each_message_is_written_once(
             finally:
                 query.kill()
         check(spark, broker, table, publisher)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_job_that_waits_for_executors_says_so(tmp_path: Path) -> None:
+    with broker_in(tmp_path / "data") as broker, cluster_of(0, Path(sys.executable), tmp_path) as cluster:
+        broker.publish_numbers("numbers", 3)
+        said = tmp_path / "said"
+        job = ["--brokers", broker.address, "--master", cluster.master, "archive", "--to", tmp_path / "archive"]
+        with said.open("wb") as sink:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "mq_shards.pipeline.command", *map(str, job), "--topics", "numbers"],
+                stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, env=_bare(Path(sys.executable)), cwd=ROOT,
+            )  # fmt: skip
+        try:
+            waits = b"Initial job has not accepted any resources"
+            wait_until(lambda: waits in said.read_bytes(), "it says that no executor is there", TIMEOUT_S)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            status = process.wait(TIMEOUT_S)
+        assert status == 128 + signal.SIGTERM, said.read_text()
