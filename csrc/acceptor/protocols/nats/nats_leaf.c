@@ -117,7 +117,7 @@ const struct codec nats_leaf_codec = {
     .opened = opened,
     .sent = nats_route_sent,
     .due = nats_route_due,
-    .ended = nats_route_closed, /* nothing is sent to it any more, so it must not be chosen */
+    .ended = nats_route_ended,
     .closed = nats_route_closed,
     .freed = nats_route_freed,
 };

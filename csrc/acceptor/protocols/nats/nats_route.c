@@ -574,6 +574,11 @@ void nats_route_closed(struct acceptor *a, struct connection *c) {
     r->other = 0;
 }
 
+void nats_route_ended(struct acceptor *a, struct connection *c) {
+    /* Else it closes now, and its last words still tell what it wanted. */
+    if (connection_unsent(c) > 0) nats_route_closed(a, c);
+}
+
 /* --- what Python says of a route ---------------------------------------------------------------------------------- */
 
 /* Returns a free number, in rotation, so that messages of other acceptors for a route that has just ended do not reach
@@ -685,7 +690,7 @@ const struct codec nats_route_codec = {
     .opened = opened,
     .sent = nats_route_sent,
     .due = nats_route_due,
-    .ended = nats_route_closed, /* nothing is sent to it any more, so it must not be chosen */
+    .ended = nats_route_ended,
     .closed = nats_route_closed,
     .freed = nats_route_freed,
 };
