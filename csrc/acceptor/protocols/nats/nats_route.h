@@ -32,7 +32,8 @@ void nats_route_go_on(struct acceptor *a, void *state);
 void nats_route_sent(struct acceptor *a, struct connection *c);
 void nats_route_due(struct acceptor *a, struct connection *c);
 void nats_route_closed(struct acceptor *a, struct connection *c);
-/* The other server has closed its side. While output has yet to leave, nothing more is written: it must not be chosen. */
+/* The other server has closed its side. While output has yet to leave, nothing more is written: it is not to be
+ * chosen. */
 void nats_route_ended(struct acceptor *a, struct connection *c);
 void nats_route_freed(struct connection *c);
 
