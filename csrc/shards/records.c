@@ -52,6 +52,15 @@ __attribute__((noinline)) static log_position append_from_ring(struct worker *w,
     return log_append_lent(s->log, head, attributes, body, body_bytes);
 }
 
+/* As message_last_id() of the record. */
+static uint64_t last_id_of(const struct worker *w, const struct record *head, const void *content,
+                           uint32_t content_bytes) {
+    size_t bytes;
+    if (!(head->flags & MESSAGE_HEADERS) || !headers_fit(content, content_bytes, &bytes)) return head->id;
+    const uint32_t parts = headers_packed(content);
+    return head->id + (parts > 1 ? (uint64_t)parts * w->shards : 0);
+}
+
 /* Appends the record of a message. */
 __attribute__((always_inline)) static inline log_position append_message(struct worker *w, struct shard *s,
                                                                          const struct record *head,
@@ -59,7 +68,8 @@ __attribute__((always_inline)) static inline log_position append_message(struct 
                                                                          uint32_t body_bytes) {
     log_position position = body_bytes < LENT_BODY_BYTES ? append(w, s, head, attributes, body, body_bytes)
                                                          : append_from_ring(w, s, head, attributes, body, body_bytes);
-    if (head->id > s->top_id) s->top_id = head->id;
+    const uint64_t last_id = last_id_of(w, head, body, body_bytes);
+    if (last_id > s->top_id) s->top_id = last_id;
     shard_count_in(s, position);
     return position;
 }

@@ -9,8 +9,9 @@ import random
 import pytest
 from mq_shards.csrc._core import lib
 
-from tests.shards.bench import OK
+from tests.shards.bench import OK, SHARDS
 from tests.shards.subscriptions import Channels, roll
+from tests.shards.test_packed import publish as publish_batch
 from tests.shards.test_seqs_after_damage import content_of, delivered_seqs, end_of, give, records_of
 
 TOPICS = [f"t{n}" for n in range(5)]
@@ -115,3 +116,11 @@ def test_nothing_is_written_to_a_log_that_lost_nothing(bench: Channels) -> None:
     bench.restart()
     assert [content_of(fd) for _, fd in bench.segments[0]] == contents
     assert give(bench, "t") == 1
+
+
+def test_ids_of_a_batchs_parts_are_known_in_the_next_segment(bench: Channels) -> None:
+    """A restart after the batch's own segment has gone must not give them to others."""
+    last_part = publish_batch(bench, "t", 70) + 70 * SHARDS
+    roll(bench)
+    floor = next(r for r in records_of(bench.segments[0][-1][1]) if r.kind == 2)
+    assert floor.id == last_part
