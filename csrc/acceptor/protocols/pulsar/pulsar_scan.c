@@ -7,14 +7,20 @@ bool pulsar_scan_command(struct pulsar_bytes bytes, struct pulsar_command *out) 
     struct pulsar_field field;
     out->type = 0;
     out->body = (struct pulsar_bytes){0};
-    /* The type usually comes first, but it may be anywhere; of several the last counts. */
-    while (pulsar_next(&rest, &field))
-        if (field.tag == PULSAR_TAG(1, PULSAR_VARINT) && field.number < PULSAR_TYPES)
+    /* Of several types the last counts. */
+    while (pulsar_next(&rest, &field)) {
+        if (field.tag == PULSAR_TAG(1, PULSAR_VARINT) && field.number < PULSAR_TYPES) {
             out->type = (uint32_t)field.number;
+            out->body = (struct pulsar_bytes){0};
+        } else if (field.tag == PULSAR_TAG(out->type, PULSAR_BYTES)) {
+            out->body = field.bytes;
+        }
+    }
     if (out->type == 0) return false;
-    rest = bytes;
-    while (pulsar_next(&rest, &field))
-        if (field.tag == PULSAR_TAG(out->type, PULSAR_BYTES)) out->body = field.bytes;
+    /* The type usually comes first, but it may be anywhere. */
+    if (out->body.at == NULL)
+        for (rest = bytes; pulsar_next(&rest, &field);)
+            if (field.tag == PULSAR_TAG(out->type, PULSAR_BYTES)) out->body = field.bytes;
     return pulsar_is_done(rest);
 }
 
