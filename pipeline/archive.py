@@ -14,7 +14,6 @@ import fcntl
 import hashlib
 import logging
 import math
-import signal
 import sys
 import threading
 import time
@@ -34,9 +33,9 @@ from mq_shards.pipeline.lag import behind
 from mq_shards.pipeline.options import OptionError, ReadOptions
 from mq_shards.pipeline.session import breaking_off, open_session
 from mq_shards.pipeline.sink_log import SinkFile, SinkLog, SinkLogError, local_path
+from mq_shards.pipeline.stopping import Stopped, heard_by, ignore_signals
 from mq_shards.pipeline.telemetry import Telemetry
 from mq_shards.pipeline.topics import told_missing
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
@@ -99,23 +98,23 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
         settings = checkpoint_files.settings_for([directory, local_directory(checkpoint)])
         spark = open_session(master, "mq-pipeline archive", settings, options.nice)
         writer = _writer(spark, options, source).option("checkpointLocation", checkpoint)
+        end = ""
         most_s = math.inf if options.every is None else UPKEEP_S
-        # Until here a signal raises Stopped: it may be minutes until a JVM has begun on a busy machine.
-        with _stop_on_signal() as stopping:
-            try:
-                while True:
-                    _follow(spark, writer.start(options.to), tally, stopping, most_s)
-                    if not stopping and directory is not None:
-                        files = look_after(directory, options.compact_below << 20)
-                        describe(directory, files, wait=options.every is None)
-                    if stopping or options.every is None:
-                        break
-            finally:
-                print(f"archived {tally}", flush=True)
+        # Until here a stop is told as of any job: it may be minutes until a JVM has begun on a busy machine.
+        try:
+            while True:
+                _follow(spark, writer, options.to, tally, most_s)
+                if directory is not None:
+                    files = look_after(directory, options.compact_below << 20)
+                    describe(directory, files, wait=options.every is None)
+                if options.every is None:
+                    break
             spark.stop()
-    if stopping:
-        print(f"stopped by {signal.Signals(stopping[0]).name}; the next run goes on from here", flush=True)
-        return 128 + stopping[0]
+        except Stopped as stopped:
+            end = f"\nstopped by {stopped}; the next run goes on from here"
+            return stopped.exit_code
+        finally:
+            print(f"archived {tally}{end}", flush=True)
     return 0
 
 
@@ -149,19 +148,18 @@ def _writer(spark: SparkSession, options: argparse.Namespace, source: Mapping[st
     return writer.trigger(processingTime=f"{max(1, round(options.every * 1000))} milliseconds")
 
 
-def _follow(spark: SparkSession, query: StreamingQuery, tally: Tally, stopping: Sequence[int], most_s: float) -> None:
-    """Follows the query until it ends, is to be stopped, or has run for `most_s`. It has stopped when this returns."""
+def _follow(spark: SparkSession, writer: DataStreamWriter, to: str, tally: Tally, most_s: float) -> None:
+    """Follows a query until it ends or has run for `most_s`. It has stopped when this returns, or raises Stopped."""
     until = time.monotonic() + most_s
-    try:
-        while not query.awaitTermination(POLL_S) and not stopping and time.monotonic() < until:
-            tally.add(query)
-    except PySparkException:
-        if not stopping:  # a real failure while stopping will show in the next run
-            raise
-    finally:
-        with breaking_off(spark) if stopping else contextlib.nullcontext():
-            query.stop()
-            tally.add(query)
+    with _stop_on_signal() as heard:
+        query = writer.start(to)
+        try:
+            while not query.awaitTermination(POLL_S) and not heard and time.monotonic() < until:
+                tally.add(query)
+        finally:
+            with breaking_off(spark) if heard else contextlib.nullcontext():
+                query.stop()
+                tally.add(query)
 
 
 def local_directory(to: str) -> Path | None:
@@ -238,21 +236,20 @@ def _describe(directory: Path, files: Sequence[SinkFile], number: int) -> None:
 
 @contextlib.contextmanager
 def _stop_on_signal() -> Iterator[list[int]]:
-    """Yields a list that gets the signal's number once the job is to stop. The next run repeats a micro-batch that was
-    cut off. The JVM may have got the signal too and be gone, so errors raised after the signal are ignored."""
+    """Raises Stopped at its end, once what it yields has the number of a signal: what it is around calls the JVM, and
+    can be asked how far it is after an orderly stop only. The next run repeats a micro-batch that was cut off. Errors
+    after the signal are ignored: the JVM may have got it too and be gone, and a real failure will show in that run."""
     heard: list[int] = []
 
     def hear(number: int, frame: FrameType | None) -> None:
-        if heard:
-            sys.exit(128 + number)
+        ignore_signals()
         heard.append(number)
 
-    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield heard
-    except Exception:
-        if not heard:
-            raise
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with heard_by(hear):
+        try:
+            yield heard
+        except Exception:
+            if not heard:
+                raise
+    if heard:
+        raise Stopped(heard[0])

@@ -18,7 +18,7 @@ from mq_shards.pipeline.options import TLS, OptionError
 from mq_shards.pipeline.project import ProjectError
 from mq_shards.pipeline.sink_log import local_path
 from mq_shards.pipeline.spark_pipelines import PipelineError
-from mq_shards.pipeline.stopping import Stopped, stopped_by_signals
+from mq_shards.pipeline.stopping import Stopped, handlers_restored, ignore_signals, stopped_by_signals
 from pyspark.errors import PySparkException
 
 TRIES: Final = 3
@@ -47,6 +47,7 @@ def run_job(options: argparse.Namespace) -> int:
     """Runs the job that the options name, and tells of it what telemetry they ask for. Returns the exit status."""
     connection = _connection(options)
     with contextlib.ExitStack() as told:
+        told.enter_context(handlers_restored())
         try:
             options.telemetry = told.enter_context(telemetry.telling(options, connection))
         except ValueError as error:
@@ -55,7 +56,10 @@ def run_job(options: argparse.Namespace) -> int:
         status = 1
         try:
             with stopped_by_signals():
-                status = _run(options, connection)
+                try:
+                    status = _run(options, connection)
+                finally:
+                    ignore_signals()
         except Stopped as stopped:  # a job that has more to say about it does so itself
             print(f"mq-pipeline: stopped by {stopped}", file=sys.stderr)
             status = stopped.exit_code

@@ -1,4 +1,8 @@
-"""SIGINT and SIGTERM as an exception in the main thread: a job ends as if it had failed, and says how far it is."""
+"""SIGINT and SIGTERM as an exception in the main thread: a job ends as if it had failed, and says how far it is.
+
+A signal often comes twice: `timeout` sends it to the job, and then to all of its processes. So from the first one on
+others are ignored until the end has been told, even where nobody listens for signals any more.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,10 @@ import contextlib
 import signal
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Final
+
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+Handler = Callable[[int, FrameType | None], None]
 
 
 class Stopped(BaseException):
@@ -16,36 +24,57 @@ class Stopped(BaseException):
         self.exit_code = 128 + number
 
 
+def ignore_signals() -> None:
+    for each in SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
+
+
 @contextlib.contextmanager
-def stopped_by_signals() -> Iterator[None]:
-    """The first signal raises Stopped; further ones are ignored while it is handled. After a signal any other error
-    becomes Stopped, too: a scheduler's signal reaches all processes of a job, so the JVM may be gone before it is
-    ended."""
-    heard: list[int] = []
-
-    def hear(number: int, frame: FrameType | None) -> None:
-        for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, signal.SIG_IGN)
-        heard.append(number)
-        raise Stopped(number)
-
-    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
+def handlers_restored() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in SIGNALS}
     try:
         yield
-    except Exception:
-        if heard:
-            raise Stopped(heard[0]) from None
-        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 @contextlib.contextmanager
+def heard_by(hear: Handler) -> Iterator[None]:
+    """Who has called `ignore_signals` meanwhile finds them ignored afterwards, too."""
+    before = {number: signal.signal(number, hear) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if signal.getsignal(number) is hear:
+                signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """The first signal raises Stopped. After it any other error becomes Stopped, too: a scheduler's signal reaches all
+    processes of a job, so the JVM may be gone before it is ended."""
+    heard: list[int] = []
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        ignore_signals()
+        heard.append(number)
+        raise Stopped(number)
+
+    with heard_by(hear):
+        try:
+            yield
+        except Exception:
+            if heard:
+                raise Stopped(heard[0]) from None
+            raise
+
+
+@contextlib.contextmanager
 def signals_held() -> Iterator[Callable[[], None]]:
     """Holds signals back until the end. A process that is started meanwhile must call what this yields, to get any."""
-    held = (signal.SIGINT, signal.SIGTERM)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
 
     def release() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

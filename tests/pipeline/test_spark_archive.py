@@ -26,6 +26,7 @@ from mq_shards.pipeline.arguments import of_archive
 from mq_shards.pipeline.compaction import compact
 from mq_shards.pipeline.options import OptionError
 from mq_shards.pipeline.sink_log import GRACE_S, SinkLog
+from mq_shards.pipeline.stopping import Stopped
 from mq_shards.pipeline.telemetry import Metrics, Telemetry
 from pyspark.sql import SparkSession
 
@@ -104,7 +105,7 @@ def test_an_archive_has_each_message_once_and_goes_on_where_it_was_stopped(
     fill(gateway, 300, 3)
     given = "--to", str(to), "--topic-pattern", ".*"
     with monkeypatch.context() as patch:
-        patch.setattr(archive_job, "_stop_on_signal", lambda: contextlib.nullcontext(Asked(gateway, 2)))
+        patch.setattr(archive_job, "_stop_on_signal", lambda: stopped_after(gateway, 2))
         assert run(gateway, *given, "--every", "0.01", "--max-messages", "50") == 128 + signal.SIGTERM
     assert not (to / "_manifest.json").exists()
     fill(gateway, 100, 4)
@@ -174,6 +175,12 @@ def run(gateway: Gateway, *arguments: str, telemetry: Telemetry | None = None) -
     return archive_job.run(parser.parse_args(arguments), "local", {"brokers": gateway.address})
 
 
+@contextlib.contextmanager
+def stopped_after(gateway: Gateway, times: int) -> Iterator[Asked]:
+    yield Asked(gateway, times)
+    raise Stopped(signal.SIGTERM)
+
+
 class Asked:
     """True once records have been asked for so often: then the job is to stop. A signal would cut off what the session
     of all tests has to say."""
@@ -181,9 +188,6 @@ class Asked:
     def __init__(self, gateway: Gateway, times: int) -> None:
         self._gateway = gateway
         self._times = times
-
-    def __getitem__(self, place: int) -> int:
-        return signal.SIGTERM
 
     def __bool__(self) -> bool:
         return sum("/v1/records" in call for call in self._gateway.calls) >= self._times

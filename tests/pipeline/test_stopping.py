@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, cast
@@ -20,10 +21,17 @@ pytest.importorskip("pyspark")
 from mq_shards.pipeline import readers_command, session, standing_back
 from mq_shards.pipeline.archive import _stop_on_signal
 from mq_shards.pipeline.command import main
-from mq_shards.pipeline.stopping import Stopped, stopped_by_signals
+from mq_shards.pipeline.stopping import Stopped, handlers_restored, stopped_by_signals
+from mq_shards.pipeline.telemetry import Metrics
 
 from tests.pipeline.serving import Gateway
 from tests.servers import wait_until
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    with handlers_restored():
+        yield
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -33,10 +41,10 @@ def test_what_is_raised_because_the_jvm_heard_the_signal_too_is_a_stop(number: s
             signal.raise_signal(number)
         raise ConnectionRefusedError("the JVM that is to be ended is gone")
     assert stopped.value.exit_code == 128 + number
-    with _stop_on_signal() as heard:
+    with pytest.raises(Stopped, match=number.name), _stop_on_signal() as heard:
         signal.raise_signal(number)
+        assert heard == [number]
         raise ConnectionRefusedError("the query that is to be ended is gone")
-    assert heard == [number]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -48,6 +56,30 @@ def test_a_job_that_knows_nothing_of_signals_ends_as_stopped(
     assert main(["readers", "--metrics-file", str(metrics)]) == 128 + number
     assert capsys.readouterr().err == f"mq-pipeline: stopped by {number.name}\n"
     assert f'mq_pipeline_exit_status{{job_name="mq-pipeline readers"}} {128 + number:.1f}' in metrics.read_text()
+
+
+@pytest.mark.parametrize("status", [0, 143])
+def test_a_signal_after_the_job_does_not_keep_its_end_from_being_told(
+    status: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As the second one of `timeout`, which sends it to the job and then to all of its processes."""
+    late: list[int] = []
+    end = Metrics.end
+
+    def end_late(self: Metrics, status: int) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        end(self, status)
+
+    def hear(number: int, frame: object) -> None:
+        late.append(number)
+
+    signal.signal(signal.SIGTERM, hear)
+    monkeypatch.setattr(readers_command, "run", lambda *_: signal.raise_signal(signal.SIGTERM) if status else 0)
+    monkeypatch.setattr(Metrics, "end", end_late)
+    metrics = tmp_path / "metrics"
+    assert main(["readers", "--metrics-file", str(metrics)]) == status
+    assert late == [] and signal.getsignal(signal.SIGTERM) is hear
+    assert 'mq_pipeline_running{job_name="mq-pipeline readers"} 0.0' in metrics.read_text()
 
 
 def test_a_failure_without_a_signal_stays_one() -> None:
