@@ -17,7 +17,7 @@ struct subject_entry {
     struct subject_pattern *pattern; /* NULL: the entry is not in use */
     struct subject_group *group;     /* NULL: the entry is in no group */
     uint32_t place;
-    uint32_t weight; /* in a group: how many members it stands for, at least 1 */
+    uint32_t weight; /* in a group: how many members it stands for */
 };
 
 /* A list of entries; a single one is stored in place. */

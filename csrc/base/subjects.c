@@ -353,7 +353,7 @@ bool subjects_remove(struct subjects *s, struct subject_entry *entry) {
 }
 
 void subjects_weigh(struct subject_entry *entry, uint32_t weight) {
-    assert(weight > 0 && entry->pattern);
+    assert(entry->pattern);
     if (entry->group) entry->group->weight += (uint64_t)weight - entry->weight;
     entry->weight = weight;
 }

@@ -44,6 +44,7 @@ bool subjects_add(struct subjects *subjects, struct subject_entry *entry, const 
                   const void *queue, size_t queue_bytes, bool *first);
 /* Removes an entry. True if its pattern (if it was in a group: its group) now has none. */
 bool subjects_remove(struct subjects *subjects, struct subject_entry *entry);
+/* 0: it is still there, but stands for nobody. */
 void subjects_weigh(struct subject_entry *entry, uint32_t weight);
 
 uint64_t subjects_count(const struct subjects *subjects);

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import signal
 from collections.abc import Iterable
 
 import pytest
@@ -85,3 +86,21 @@ def test_what_is_published_while_a_server_stops_reaches_all_or_none(kind: str) -
         assert told
         for wire in listeners:
             assert by_publisher(bodies(wire)) == told
+
+
+@pytest.mark.parametrize("kind", [OURS, OURS_3])
+def test_members_get_what_is_sent_until_it_is_known_that_lame_duck_mode_ends_them(kind: str) -> None:
+    settings = ["--set", "nats.lame-duck-grace-period=500ms", "--set", "nats.lame-duck-duration=550ms"]
+    with configured(kind, CONF, settings) as server:
+        members = [server.client(b"SUB q group 1\r\nSUB s 2\r\n") for _ in range(EVERYWHERE)]
+        route = RouteWire.joined(server.route_port)
+        assert server.process is not None
+        server.process.send_signal(signal.SIGUSR2)
+        while b"RS- $G q group\r\n" not in route.said:  # behind smaller and smaller weights
+            route.receive()
+        assert b"RS- $G s\r\n" not in route.said
+        route.send(b"RMSG $G q | group 7\r\ncrossed\r\n")
+        while not all(wire.heard.closed for wire in members):
+            hear(route, members)
+        assert [body for wire in members for body in bodies(wire)] == [b"crossed"]
+        route.close()

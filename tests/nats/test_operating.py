@@ -324,26 +324,30 @@ class TestLameDuck:
 
     def test_clients_go_one_after_the_other(self) -> None:
         now = 0
-        cut: list[int] = []
+        cut: list[tuple[int, int]] = []
         ends: list[int] = []
+        retired: dict[int, int] = {}
         duck = LameDuck(
-            range(100), cut.append, lambda: ends.append(now), 10 * SECOND_NS, 20 * SECOND_NS, lambda: now, seed=1
-        )
+            range(100), lambda conn: retired.setdefault(conn, now), lambda conn: cut.append((conn, now)),
+            lambda: ends.append(now), 10 * SECOND_NS, 20 * SECOND_NS, lambda: now, seed=1,
+        )  # fmt: skip
         duck.expire()
-        assert cut == [] and duck.wait_ns() == 10 * SECOND_NS
+        assert not retired and duck.wait_ns() == 9 * SECOND_NS
         while not ends:
             now += duck.wait_ns()
-            before = len(cut)
+            before = len(retired), len(cut)
             duck.expire()
-            assert len(cut) == before + 1
-        assert sorted(cut) == list(range(100))
+            assert len(retired) - before[0] + len(cut) - before[1] == 1
+        assert [conn for conn, _ in cut] == list(retired) and sorted(retired) == list(range(100))
+        assert cut[0][1] == 10 * SECOND_NS
+        assert {at - retired[conn] for conn, at in cut} == {SECOND_NS}
         assert 14 * SECOND_NS < ends[0] <= 20 * SECOND_NS
 
     def test_very_many_go_in_little_time(self) -> None:
         now = 0
         cut: list[int] = []
         ends: list[int] = []
-        duck = LameDuck(range(60_000), cut.append, lambda: ends.append(now), 0, SECOND_NS, lambda: now, seed=1)
+        duck = LameDuck(range(60_000), id, cut.append, lambda: ends.append(now), 0, SECOND_NS, lambda: now, seed=1)
         while not ends:
             now += duck.wait_ns()
             duck.expire()

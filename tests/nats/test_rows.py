@@ -89,6 +89,7 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
     "lame duck": (
         "test_operating.py::test_clients_are_told_and_then_cut_off",
         "test_operating.py::test_clients_go_one_after_the_other",
+        "test_cluster_stopped.py::test_members_get_what_is_sent_until_it_is_known_that_lame_duck_mode_ends_them",
     ),
     "user and password, token, bcrypt": (
         "a user", "a wrong password", "a password that is kept as bcrypt makes it", "a token where there are users",

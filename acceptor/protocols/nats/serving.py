@@ -220,6 +220,7 @@ class NatsServing(Nats):
             self._say_lame_duck(conn)
         self._lame_duck = LameDuck(
             self._clients,
+            self._retire,
             lambda conn: self._engine.call(conn, "end", reasons.SERVER_SHUTDOWN),
             lambda: self._broker.say({"did": "lame-duck-over"}),
             self._settings["lame-duck-grace-period"],
@@ -228,6 +229,11 @@ class NatsServing(Nats):
 
     def _say_lame_duck(self, conn: int) -> bool:
         return self._say_info(conn, {"ldm": True, "connect_urls": self._urls_of_others(self._clients[conn])})
+
+    def _retire(self, conn: int) -> None:
+        place = 0
+        while (place := self._engine.call(conn, "retire", place)) > 1:
+            self._engine.pause()
 
     def _kick(self, conn: int) -> bool:
         self._engine.call(conn, "end", reasons.KICKED)

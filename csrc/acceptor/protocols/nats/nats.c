@@ -610,6 +610,9 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
         n->flags |= NATS_PROXIED;
         n->deadline_ns = k->value;
         nats_schedule(a, c);
+    } else if (strcmp(what, "retire") == 0 && k->value <= UINT32_MAX) { /* value: where to go on; returns that */
+        uint32_t place = (uint32_t)k->value;
+        return nats_retire_some(a, c, &place) ? CALL_DONE : (int64_t)place;
     } else if (strcmp(what, "let-go") == 0) {
         nats_let_go(a, c);
     } else if (strcmp(what, "max-subscriptions") == 0 && k->value <= UINT32_MAX) {

@@ -67,8 +67,10 @@ static bool give_one(struct nats_delivery *d, struct subject_group *g, uint64_t 
 }
 
 /* Delivers to a random member here. A member that cannot have the message (it is closed, or is the publisher without
- * echo) is passed over for another. Each member here weighs 1. */
-static bool deliver_to_member(struct nats_delivery *d, struct subject_group *first, uint64_t members) {
+ * echo) is passed over for another. Members that others are not to choose any more can have it. */
+static bool deliver_to_member(struct nats_delivery *d, struct subject_group *first) {
+    uint64_t members = 0;
+    for (const struct subject_group *g = first; g != NULL; g = g->same) members += g->entries.count;
     uint64_t chosen = nats_random(d->server) % members;
     return give_one(d, first, chosen, members) || give_one(d, first, 0, chosen);
 }
@@ -80,7 +82,7 @@ static void deliver_to_any(struct nats_delivery *d, struct subject_group *g) {
     give_to(d, subject_entries_items(&g->entries)[chosen]);
     if (d->delivered != before) return;
     g->same = NULL;
-    deliver_to_member(d, g, g->entries.count);
+    deliver_to_member(d, g);
 }
 
 /* --- to other acceptors ------------------------------------------------------------------------------------------- */
@@ -233,7 +235,7 @@ static void deliver_group(struct nats_delivery *d, const struct subject_name *na
     if (abroad != NULL && abroad->groups > 0) others = subject_groups_like(subjects_groups(d->account->remote), name);
     uint64_t here = name->weight, there = others != NULL ? weight_abroad(d->server, others) : 0;
     bool is_here = there == 0 || nats_random(d->server) % (here + there) < here;
-    if (is_here && deliver_to_member(d, name->found, here)) return;
+    if (is_here && deliver_to_member(d, name->found)) return;
     if (there > 0 || (others != NULL && d->server->leaf_interest > 0)) choose_abroad(d, abroad, others);
 }
 
@@ -369,7 +371,7 @@ void nats_deliver_as_server(struct acceptor *a, struct nats_server *server, uint
 /* Delivers to one member here of a gathered group. */
 static bool deliver_to_named(struct nats_delivery *d, struct text name) {
     const struct subject_name *found = subject_groups_named(groups_here(d), name.at, name.bytes);
-    return found != NULL && deliver_to_member(d, found->found, found->weight);
+    return found != NULL && deliver_to_member(d, found->found);
 }
 
 /* Returns the message as clients see it. A JetStream of another server puts the subject that a message was published to
@@ -463,8 +465,8 @@ static void deliver_named(struct nats_delivery *d, struct text name, struct abro
         nats_shadows_award(d->server, d->account, shadows, clients);
         return;
     }
-    bool is_here = weight_here > 0 && (weight_there == 0 || nats_random(d->server) % sum < weight_here);
-    if (is_here && deliver_to_member(d, here->found, weight_here)) return;
+    bool is_here = here != NULL && (weight_there == 0 || nats_random(d->server) % sum < weight_here);
+    if (is_here && deliver_to_member(d, here->found)) return;
     if (weight_there > 0)
         choose(d, abroad, pick_among(d->server, there, among), name);
     else if (imported > 0)

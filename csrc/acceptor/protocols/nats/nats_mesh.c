@@ -54,7 +54,8 @@ static void tell_pattern(void *context, struct subject_pattern *p) {
     struct nats_mesh_interest i = {t->account, 1, 0, 0, p->bytes, 0};
     if (p->alone.count > 0) nats_mesh_send_interest(t->a, t->server, t->other, &i, p->text, NULL);
     for (const struct subject_group *g = p->groups; g != NULL; g = g->next) {
-        i.weight = g->entries.count;
+        if (g->weight == 0) continue; /* its clients are about to be closed */
+        i.weight = (uint32_t)g->weight;
         i.queue_bytes = g->name->bytes;
         nats_mesh_send_interest(t->a, t->server, t->other, &i, p->text, g->name->text);
     }

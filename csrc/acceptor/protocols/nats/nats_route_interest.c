@@ -38,7 +38,7 @@ static uint64_t weight_here(const struct nats_account *account, struct text subj
     if (p == NULL) return 0;
     if (queue.bytes == 0) return p->alone.count;
     const struct subject_group *g = subject_group_find(subjects_groups(account->subjects), p, queue.at, queue.bytes);
-    return g != NULL ? g->entries.count : 0;
+    return g != NULL ? g->weight : 0;
 }
 
 /* A bound subject counts as one subscriber, whatever the number of acceptors. */

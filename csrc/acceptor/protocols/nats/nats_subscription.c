@@ -16,7 +16,7 @@
 #include "base/subject_groups.h"
 
 /* To look at so many denied subjects costs as much as to look at one recipient. */
-enum { FIRST_SIDS = 4, MANY_SIDS = 1 << 12, DENIED_AS_ONE = 4 };
+enum { FIRST_SIDS = 4, MANY_SIDS = 1 << 12, DENIED_AS_ONE = 4, RETIRED_AT_ONCE = 512 };
 
 static uint32_t hash_of(const struct acceptor *a, const struct connection *c, struct text sid) {
     return (uint32_t)siphash(nats_server_of(a, c)->key, sid.at, sid.bytes);
@@ -72,9 +72,13 @@ static void forget_sid(struct nats *n, const struct nats_subscription *s) {
     n->sid_buckets = 0;
 }
 
-/* Returns how many members its group has, or how many plain subscriptions its pattern has. */
+/* Returns how many members of its group may be chosen, or how many plain subscriptions its pattern has. */
 static uint32_t members_of(const struct nats_subscription *s) {
-    return s->entry.group != NULL ? s->entry.group->entries.count : s->entry.pattern->alone.count;
+    return s->entry.group != NULL ? (uint32_t)s->entry.group->weight : s->entry.pattern->alone.count;
+}
+
+static bool is_retired(const struct nats_subscription *s) {
+    return s->entry.weight == 0;
 }
 
 /* Whether anybody is told what clients here want in the account: others, or accounts whose streams it imports. */
@@ -82,14 +86,20 @@ static bool has_listeners(const struct acceptor *a, const struct connection *c) 
     return nats_has_others(a, nats_server_of(a, c)) || nats_account_of(a, c)->importing != NULL;
 }
 
-static void tell(struct acceptor *a, const struct nats_subscription *s, uint32_t weight) {
-    const struct subject_pattern *p = s->entry.pattern;
+static struct text subject_of(const struct nats_subscription *s) {
+    return (struct text){(const uint8_t *)s->entry.pattern->text, s->entry.pattern->bytes};
+}
+
+static struct text queue_of(const struct nats_subscription *s) {
     const struct subject_group *g = s->entry.group;
+    return g != NULL ? (struct text){(const uint8_t *)g->name->text, g->name->bytes} : (struct text){0};
+}
+
+static void tell(struct acceptor *a, const struct nats_subscription *s, uint32_t weight) {
     struct nats_server *server = nats_server_of(a, s->connection);
     uint32_t account = nats_of(s->connection)->account;
-    struct text subject = {(const uint8_t *)p->text, p->bytes}, queue = {0};
-    if (g != NULL) queue = (struct text){(const uint8_t *)g->name->text, g->name->bytes};
-    if (nats_has_others(a, server)) nats_tell(a, server, account, subject, queue, weight);
+    const struct text subject = subject_of(s), queue = queue_of(s);
+    if (nats_has_others(a, server) && !is_retired(s)) nats_tell(a, server, account, subject, queue, weight);
     if (server->accounts[account].importing == NULL) return;
     struct nats_wanting by = {.kind = NATS_ACCEPTORS};
     uint64_t others = nats_weight_beside(server, account, subject, queue, by, NULL);
@@ -112,10 +122,7 @@ struct nats_subscription *nats_next_forbidden(struct acceptor *a, struct connect
     const struct nats *n = nats_of(c);
     for (; *place < n->sid_buckets; ++*place) {
         for (struct nats_subscription *s = n->sids[*place]; s != NULL; s = s->next_sid) {
-            const struct subject_group *g = s->entry.group;
-            struct text subject = {(const uint8_t *)s->entry.pattern->text, s->entry.pattern->bytes}, queue = {NULL, 0};
-            if (g != NULL) queue = (struct text){(const uint8_t *)g->name->text, g->name->bytes};
-            if (!may_subscribe(a, c, subject, queue)) return s;
+            if (!may_subscribe(a, c, subject_of(s), queue_of(s))) return s;
         }
     }
     return NULL;
@@ -177,7 +184,7 @@ enum nats_subscribed nats_subscribe(struct acceptor *a, struct connection *c, st
 static void withdraw(struct acceptor *a, struct nats_subscription *s) {
     struct connection *c = s->connection;
     if (has_listeners(a, c)) {
-        uint32_t left = members_of(s) - 1;
+        uint32_t left = members_of(s) - s->entry.weight;
         if (s->entry.group != NULL || left == 0) tell(a, s, left);
         nats_of(c)->told = nats_server_of(a, c)->told;
     }
@@ -200,6 +207,21 @@ void nats_unsubscribe(struct acceptor *a, struct nats_subscription *s) {
     forget_sid(nats_of(c), s);
     free(s);
     if (is_measuring) nats_latency_unsubscribed(a, server, c, pattern);
+}
+
+bool nats_retire_some(struct acceptor *a, const struct connection *c, uint32_t *place) {
+    struct nats_server *server = nats_server_of(a, c);
+    const struct nats *n = nats_of(c);
+    const uint32_t end = n->sid_buckets - *place > RETIRED_AT_ONCE ? *place + RETIRED_AT_ONCE : n->sid_buckets;
+    if (!nats_has_others(a, server) || *place >= n->sid_buckets) return true;
+    for (; *place < end; ++*place) {
+        for (struct nats_subscription *s = n->sids[*place]; s != NULL; s = s->next_sid) {
+            if (s->entry.group == NULL || is_retired(s)) continue;
+            nats_tell(a, server, n->account, subject_of(s), queue_of(s), members_of(s) - 1);
+            subjects_weigh(&s->entry, 0);
+        }
+    }
+    return end == n->sid_buckets;
 }
 
 /* Starts at the end of the table and shortens it, so that a later call goes on with the rest. */
