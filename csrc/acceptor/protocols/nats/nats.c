@@ -112,8 +112,8 @@ static bool take_unsub(struct acceptor *a, struct connection *c, const struct na
     struct nats_subscription *s = nats_find(a, c, k->items[0]);
     uint64_t max = 0;
     if (k->count == 2 && !nats_get_size(k->items[1], &max)) max = 0;
-    if (s != NULL && max > s->delivered)
-        s->max = (uint32_t)max; /* of nine digits at most */
+    if (s != NULL && max > nats_delivered(s))
+        nats_set_limit(s, (uint32_t)max); /* of nine digits at most */
     else if (s != NULL)
         nats_unsubscribe(a, s);
     nats_say_ok(a, c);

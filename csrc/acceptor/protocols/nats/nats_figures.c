@@ -75,7 +75,8 @@ static struct text queue_of(const struct subject_entry *e) {
 
 static bool put_subscription(const struct nats_subscription *s, uint32_t place, uint8_t *out, size_t limit,
                              size_t *at) {
-    const struct nats_subscription_figures figures = {.delivered = s->delivered, .max = s->max, .place = place};
+    const struct nats_subscription_figures figures = {
+        .delivered = nats_delivered(s), .max = nats_limit(s), .place = place};
     const struct text texts[] = {subject_of(&s->entry), queue_of(&s->entry), {(const uint8_t *)s->sid, s->sid_bytes}};
     return put_texts(figures, texts, 3, out, limit, at);
 }

@@ -130,7 +130,7 @@ static void expect_reply(struct nats_delivery *d, struct connection *c) {
 /* Rare work after a message was given to a subscription: its limit, allow_responses, and a slow consumer. */
 static void look_after(struct nats_delivery *d, struct nats_subscription *s, struct connection *c) {
     struct nats *n = nats_of(c);
-    if (s->delivered == s->max) expire(d->server, s);
+    if (nats_has_had_all(s)) expire(d->server, s);
     if (n->permissions != NULL) expect_reply(d, c);
     if (c->choked) nats_waits(d->a, c);
     if (!is_slow(d, c)) return;
@@ -144,7 +144,7 @@ static inline enum nats_refusal refusal_of(struct nats_delivery *d, const struct
     if (c == NULL) return NATS_FOR_SERVER;
     if (c->closed || c->closing) return NATS_GONE;
     if (c == d->from && !nats_is(c, NATS_ECHO)) return NATS_NO_ECHO;
-    if (s->max > 0 && s->delivered >= s->max) return NATS_HAD_ALL;
+    if (nats_has_had_all(s)) return NATS_HAD_ALL;
     return nats_is(c, NATS_DENIED_SOME) && is_denied(d, s) ? NATS_DENIED : NATS_ALLOWED;
 }
 
@@ -191,7 +191,7 @@ void nats_give(struct nats_delivery *d, struct nats_subscription *s) {
     d->bytes += line->payload_bytes;
     n->out_messages++;
     n->out_bytes += line->payload_bytes;
-    s->delivered++;
+    s->given++;
     if (nats_is(c, NATS_LOGGED)) nats_log_given(d, s);
     look_after(d, s, c);
 }

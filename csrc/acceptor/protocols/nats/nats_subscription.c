@@ -22,6 +22,11 @@ static uint32_t hash_of(const struct acceptor *a, const struct connection *c, st
     return (uint32_t)siphash(nats_server_of(a, c)->key, sid.at, sid.bytes);
 }
 
+/* Not kept, as there may be millions: it is wanted again when a bucket is split, and when the subscription is removed. */
+static uint32_t sid_hash(const struct acceptor *a, const struct connection *c, const struct nats_subscription *s) {
+    return hash_of(a, c, (struct text){(const uint8_t *)s->sid, s->sid_bytes});
+}
+
 /* The chain of a sid. */
 static struct nats_subscription **chain_of(const struct nats *n, uint32_t hash) {
     return &n->sids[linear_bucket(n->sid_buckets, linear_mask(n->sid_buckets), hash)];
@@ -32,19 +37,19 @@ struct nats_subscription *nats_find(const struct acceptor *a, const struct conne
     if (n->sids == NULL) return NULL;
     uint32_t hash = hash_of(a, c, sid);
     struct nats_subscription *s = *chain_of(n, hash);
-    while (s != NULL && (s->sid_hash != hash || s->sid_bytes != sid.bytes || memcmp(s->sid, sid.at, sid.bytes) != 0))
-        s = s->next_sid;
+    while (s != NULL && (s->sid_bytes != sid.bytes || memcmp(s->sid, sid.at, sid.bytes) != 0)) s = s->next_sid;
     return s;
 }
 
-static void put_sid(struct nats *n, struct nats_subscription *s) {
-    struct nats_subscription **chain = chain_of(n, s->sid_hash);
+static void put_sid(const struct acceptor *a, struct connection *c, struct nats_subscription *s) {
+    struct nats_subscription **chain = chain_of(nats_of(c), sid_hash(a, c, s));
     s->next_sid = *chain;
     *chain = s;
 }
 
 /* Makes room for one more. There may be millions, so up to two share a bucket. */
-static bool grow(struct nats *n) {
+static bool grow(const struct acceptor *a, struct connection *c) {
+    struct nats *n = nats_of(c);
     if (n->sids != NULL && n->sid_count / 2 < n->sid_buckets) return true;
     bool is_full = n->sids == NULL || (n->sid_buckets >= FIRST_SIDS && linear_is_full(n->sid_buckets));
     size_t buckets = n->sids == NULL ? FIRST_SIDS : (size_t)n->sid_buckets * 2;
@@ -57,13 +62,14 @@ static bool grow(struct nats *n) {
     larger[split] = larger[n->sid_buckets++] = NULL;
     for (struct nats_subscription *next; moved != NULL; moved = next) {
         next = moved->next_sid;
-        put_sid(n, moved);
+        put_sid(a, c, moved);
     }
     return true;
 }
 
-static void forget_sid(struct nats *n, const struct nats_subscription *s) {
-    struct nats_subscription **at = chain_of(n, s->sid_hash);
+static void forget_sid(const struct acceptor *a, const struct nats_subscription *s) {
+    struct nats *n = nats_of(s->connection);
+    struct nats_subscription **at = chain_of(n, sid_hash(a, s->connection, s));
     while (*at != s) at = &(*at)->next_sid;
     *at = s->next_sid;
     if (--n->sid_count > 0 || n->sid_buckets < MANY_SIDS) return;
@@ -151,12 +157,11 @@ enum nats_subscribed nats_subscribe(struct acceptor *a, struct connection *c, st
     if (server->subscriptions == NATS_MAX_ALL_SUBSCRIPTIONS) return NATS_TOO_MANY;
     if (nats_find(a, c, sid) != NULL) return NATS_SID_IN_USE;
     if (!subject_pattern_is_valid(subject.at, subject.bytes)) return NATS_INVALID_SUBJECT;
-    if (!grow(n)) return NATS_NO_MEMORY;
+    if (!grow(a, c)) return NATS_NO_MEMORY;
     struct nats_subscription *s = calloc(1, offsetof(struct nats_subscription, sid) + sid.bytes);
     if (s == NULL) return NATS_NO_MEMORY;
     s->entry.weight = 1;
     s->connection = c;
-    s->sid_hash = hash_of(a, c, sid);
     s->sid_bytes = (uint16_t)sid.bytes;
     memcpy(s->sid, sid.at, sid.bytes);
     bool first;
@@ -166,7 +171,7 @@ enum nats_subscribed nats_subscribe(struct acceptor *a, struct connection *c, st
         free(s);
         return NATS_NO_MEMORY;
     }
-    put_sid(n, s);
+    put_sid(a, c, s);
     n->sid_count++;
     blocks_heap_taken(&a->blocks, bytes_of(s));
     n->active_ns = a->now_ns;
@@ -204,7 +209,7 @@ void nats_unsubscribe(struct acceptor *a, struct nats_subscription *s) {
     if (nats_is(c, NATS_LOGGED)) nats_log_removed(a, s);
     if (is_measuring) memcpy(server->subjects_made[0], s->entry.pattern->text, pattern.bytes);
     withdraw(a, s);
-    forget_sid(nats_of(c), s);
+    forget_sid(a, s);
     free(s);
     if (is_measuring) nats_latency_unsubscribed(a, server, c, pattern);
 }
