@@ -139,6 +139,9 @@ class ReadOptions:
             raise OptionError("startingOffsets: latest would read nothing in a batch")
         if _mentions(ending, EARLIEST):
             raise OptionError("endingOffsets: earliest would read nothing")
+        most, least = parse_positive(given, "maxOffsetsPerTrigger"), parse_positive(given, "minOffsetsPerTrigger")
+        if most is not None and least is not None and least > most:
+            raise OptionError(f"minOffsetsPerTrigger: {least} is more than maxOffsetsPerTrigger, {most}")
         brokers, selection = parse_brokers(given), _selection(given)
         _check_assigned(selection, brokers)
         return ReadOptions(
@@ -148,9 +151,9 @@ class ReadOptions:
             ending=ending,
             min_partitions=parse_positive(given, "minPartitions"),
             max_records_per_partition=parse_positive(given, "maxRecordsPerPartition"),
-            max_offsets_per_trigger=parse_positive(given, "maxOffsetsPerTrigger"),
+            max_offsets_per_trigger=most,
             max_bytes_per_trigger=parse_positive(given, "maxBytesPerTrigger"),
-            min_offsets_per_trigger=parse_positive(given, "minOffsetsPerTrigger"),
+            min_offsets_per_trigger=least,
             max_trigger_delay_s=_duration(given, "maxTriggerDelay", _DEFAULT_TRIGGER_DELAY),
             fail_on_data_loss=_boolean(given, "failOnDataLoss", True),
             subscription=_subscription(given),

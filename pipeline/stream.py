@@ -258,10 +258,11 @@ class StreamReader(Arrives, DataSourceStreamReader):
         least = self._options.min_offsets_per_trigger
         if least is None or self._target is not None:
             return False
+        # All that is there counts, also beyond what the limits let a micro-batch have.
         come = sum(
-            stream.topic.messages(start.seqs.get(key, seq), seq)
-            for key, seq in end.items()
-            if (stream := self._streams.get(key)) is not None
+            stream.topic.messages(seq, stream.topic.latest)
+            for key, seq in start.seqs.items()
+            if end[key] > seq and (stream := self._streams.get(key)) is not None
         )
         now = time.monotonic()
         if 0 < come < least and now - self._triggered_s < self._options.max_trigger_delay_s:

@@ -73,6 +73,13 @@ def test_a_malformed_option_is_named(name: str, value: str, said: str) -> None:
         ReadOptions.parse({**topics, name: value}, streaming=True)
 
 
+def test_a_micro_batch_that_may_not_have_what_it_waits_for_is_refused() -> None:
+    given = {"topic": "t", "minOffsetsPerTrigger": "11", "maxOffsetsPerTrigger": "10"}
+    with pytest.raises(OptionError, match="minOffsetsPerTrigger: 11 is more than maxOffsetsPerTrigger, 10"):
+        ReadOptions.parse(given, streaming=True)
+    assert ReadOptions.parse(given | {"minOffsetsPerTrigger": "10"}, streaming=True).min_offsets_per_trigger == 10
+
+
 def test_assign_and_topics_contradict_each_other() -> None:
     with pytest.raises(OptionError, match="topic and assign contradict each other"):
         ReadOptions.parse({"topic": "t", "assign": '{"t": ["a"]}'}, streaming=True)

@@ -66,6 +66,18 @@ def test_both_limits_hold(gateway: Gateway, clock: Clock) -> None:
     assert len(driver.do_begun()) == 6
 
 
+@pytest.mark.parametrize("limit", [{"maxOffsetsPerTrigger": 10}, {"maxBytesPerTrigger": 5}])
+def test_what_is_there_beyond_a_limit_counts_as_having_come(
+    gateway: Gateway, clock: Clock, limit: dict[str, int]
+) -> None:
+    for topic in "abc":
+        fill(gateway, topic, 10)
+    driver = Driver(Checkpoint(), {"brokers": gateway.address, "minOffsetsPerTrigger": 10, **limit})
+    for _ in range(3):
+        assert driver.begin()
+        assert 0 < len(driver.do_begun()) < 10
+
+
 def test_available_now_reads_what_is_there_however_little(gateway: Gateway) -> None:
     checkpoint = Checkpoint()
     for count in (3, 1):
