@@ -32,7 +32,7 @@ TRACEBACK: Final = "Traceback (most recent call last):"  # such a cause is in Sp
 def told(said: str) -> str:
     """Shortens the text of an exception."""
     behind = _BEHIND.search(said)
-    message = _FRAME.sub("", said[: behind.start()] if behind else said).rstrip()
+    message = _FRAME.sub("", said[: behind.start()] if behind else said).lstrip("\n").rstrip()
     if _OURS.search(message):
         return "\n".join(filter(None, without_plan_and_stack(message.split("\n"))))
     causes = [found for found in _CAUSE.finditer(said) if not found[2].endswith(TRACEBACK)]

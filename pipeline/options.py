@@ -40,6 +40,10 @@ _OPTIONS: Final = (
     "minPartitions", "maxRecordsPerPartition", *_STREAM_ONLY, "failOnDataLoss", "pollTimeoutMs", *TLS,
     *TOKEN,
 )  # fmt: skip
+# What is called otherwise in Spark's Kafka source; difflib would not find it.
+_OF_KAFKA: Final = {
+    "kafka.bootstrap.servers": "brokers", "kafka.group.id": "subscription", "groupidprefix": "subscription",
+}  # fmt: skip
 _BOOLEANS: Final = {"true": True, "false": False}
 _ASKED_BYTES: Final = 2048  # most bytes of names in a request
 
@@ -166,8 +170,9 @@ def check_known(given: Iterable[str], known: Sequence[str]) -> None:
     names = {name.lower(): name for name in known}
     for name in given:
         if name.lower() not in names:
-            near = difflib.get_close_matches(name.lower(), names, 1, 0.5)
-            hint = f"did you mean {names[near[0]]}?" if near else f"there are {', '.join(known)}"
+            near = [_OF_KAFKA.get(name.lower(), ""), *difflib.get_close_matches(name.lower(), names, 1, 0.5)]
+            meant = next((names[found.lower()] for found in near if found.lower() in names), "")
+            hint = f"did you mean {meant}?" if meant else f"there are {', '.join(known)}"
             raise OptionError(f"{name}: there is no such option; {hint}")
 
 

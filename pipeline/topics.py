@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from mq_shards.pipeline.client import Address, BrokerError, Client, Topic
-from mq_shards.pipeline.options import EARLIEST, LATEST, AtSeq, Bound, OptionError, ReadOptions
+from mq_shards.pipeline.options import EARLIEST, LATEST, AtSeq, AtTime, Bound, OptionError, ReadOptions
 
 MS_NS: Final = 1_000_000
 
@@ -158,11 +158,12 @@ def by_id(found: list[tuple[str, Address]]) -> dict[str, Address]:
 
 
 def places(name: str, bound: Bound, streams: Mapping[Key, Stream], brokers: Brokers) -> dict[Key, int]:
-    """Returns the seq of a bound, that of the option `name`, in each stream. Raises OptionError."""
+    """Returns the seq of a bound, that of the options that begin with `name`, in each stream. Raises OptionError."""
     if bound.by_topic is not None:
         missing = {key.topic for key in streams} - set(bound.by_topic)
         if missing:
-            raise OptionError(f"{name}: must speak of all topics; nothing is said of {', '.join(sorted(missing))}")
+            option = f"{name}Offsets{'ByTimestamp' if isinstance(bound, AtTime) else ''}"
+            raise OptionError(f"{option}: must speak of all topics; nothing is said of {', '.join(sorted(missing))}")
     return {key: _seq(name, bound, stream, brokers) for key, stream in streams.items()}
 
 

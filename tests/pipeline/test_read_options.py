@@ -19,6 +19,8 @@ from mq_shards.pipeline.write_options import WriteOptions
         ("startingOffset", "did you mean startingOffsets?"),
         ("failondataloss ", "did you mean failOnDataLoss?"),
         ("maxOffsetPerTriger", "did you mean maxOffsetsPerTrigger?"),
+        ("kafka.bootstrap.servers", "did you mean brokers?"),
+        ("kafka.group.id", "did you mean subscription?"),
         ("path", "there are brokers, topic, "),
     ],
 )
@@ -50,6 +52,8 @@ def test_what_a_batch_does_without_is_said(caplog: pytest.LogCaptureFixture) -> 
 def test_writers_refuse_what_they_do_not_know_and_take_what_is_sparks() -> None:
     with pytest.raises(OptionError, match=r"topics: there is no such option; did you mean topic\?"):
         WriteOptions.parse({"topics": "t"}, streaming=False)
+    with pytest.raises(OptionError, match=r"kafka\.group\.id: there is no such option; there are brokers, topic"):
+        WriteOptions.parse({"kafka.group.id": "t"}, streaming=False)
     told = {"topic": "t", "checkpointLocation": "/tmp/x", "queryName": "q"}
     assert WriteOptions.parse(told, streaming=True).topic == "t"
 

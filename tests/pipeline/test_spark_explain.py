@@ -53,3 +53,5 @@ def test_the_command_shows_filters_ranges_and_tasks(
     assert [(of["topic"], of["start"], of["end"], of["task"]) for of in told] == [("a1", 0, 5, 0), ("a2", 0, 7, 0)]
     assert main([*words, "--option", "minPartition=3"]) == 1 and "did you mean minPartitions" in capsys.readouterr().err
     assert main([*words, "--where", "nothing = 1"]) == 1 and "nothing" in capsys.readouterr().err
+    assert main([*words, "--where", "seq >>> nonsense("]) == 1
+    assert capsys.readouterr().err.startswith("mq-pipeline: [PARSE_SYNTAX_ERROR] ")
