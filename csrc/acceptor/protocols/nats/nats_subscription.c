@@ -22,7 +22,7 @@ static uint32_t hash_of(const struct acceptor *a, const struct connection *c, st
     return (uint32_t)siphash(nats_server_of(a, c)->key, sid.at, sid.bytes);
 }
 
-/* Not kept, as there may be millions: it is wanted again when a bucket is split, and when the subscription is removed. */
+/* Not kept, as there may be millions: it is wanted again when a bucket is split, and when its subscription goes. */
 static uint32_t sid_hash(const struct acceptor *a, const struct connection *c, const struct nats_subscription *s) {
     return hash_of(a, c, (struct text){(const uint8_t *)s->sid, s->sid_bytes});
 }
