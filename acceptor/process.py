@@ -23,9 +23,12 @@ from mq_shards.ringbuf.control import STDERR, Control, Message
 from mq_shards.ringbuf.handover import Handover
 from mq_shards.ringbuf.time_units import SECOND_NS
 
-# At a stop: how long to wait for each step, such as that all replies have been sent, and how often to check.
-FLUSH_S: Final = 1.0
-FLUSH_STEP_NS: Final = 10_000_000
+# A stop waits for nobody any longer than so many seconds from its beginning: until other servers have left, other
+# acceptors have sent all that came from those, and all replies have been sent. And how often that is looked at.
+PARTED_S: Final = 1.0
+QUIET_S: Final = 1.5
+FLUSHED_S: Final = 2.0
+STOP_STEP_NS: Final = 10_000_000
 # How long Python may handle upcalls before the engine, which moves the messages, runs again.
 TURN_NS: Final = 1_000_000
 # After so long without a look at the sockets, what has come is handled before timers that are due (like STALL_NS in
@@ -133,19 +136,19 @@ class AcceptorProcess:
     def _stop(self) -> None:
         """Clients say nothing more, at any acceptor; then other servers are sent the rest of it, and leave; and when
         those have said their last, what all that means for clients is sent to them."""
-        engine, protocols = self._engine, list(self._protocols.values())
+        engine, protocols, began = self._engine, list(self._protocols.values()), time.monotonic()
         engine.stop_listening()
         engine.quiesce()
         if engine.servers():
-            self._turns_until(engine.others_are_quiet)
+            self._turns_until(engine.others_are_quiet, began + PARTED_S)
             for protocol in protocols:
                 protocol.parting()
-            self._turns_until(lambda: not engine.servers())
+            self._turns_until(lambda: not engine.servers(), began + PARTED_S)
         engine.say_quiet()
-        self._turns_until(engine.others_are_quiet)
+        self._turns_until(engine.others_are_quiet, began + QUIET_S)
         for protocol in protocols:
             protocol.stopping()
-        self._turns_until(lambda: not engine.busy())
+        self._turns_until(lambda: not engine.busy(), began + FLUSHED_S)
         for protocol in self._protocols.values():
             protocol.close()
         self._access.close()
@@ -154,11 +157,9 @@ class AcceptorProcess:
         self._watched.close()
         self._control.send({"did": "stopped"})
 
-    def _turns_until(self, is_over: Callable[[], object]) -> None:
-        """... but not for longer than FLUSH_S."""
-        deadline = time.monotonic() + FLUSH_S
+    def _turns_until(self, is_over: Callable[[], object], deadline: float) -> None:
         while not is_over() and time.monotonic() < deadline:
-            self._turns(FLUSH_STEP_NS)
+            self._turns(STOP_STEP_NS)
 
     def _turns(self, max_wait_ns: int) -> None:
         """Runs the engine, and handles its upcalls for TURN_NS at most, so that other connections do not wait long."""

@@ -4,8 +4,10 @@ are connected to."""
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import signal
+import time
 from collections.abc import Iterable
 
 import pytest
@@ -14,6 +16,7 @@ from tests.nats.clusters import OURS, OURS_3, Member, bodies, configured
 from tests.nats.route_wire import RouteWire
 from tests.nats.wire import Wire
 from tests.ready import readable
+from tests.servers import comm_of, is_alive, wait_until
 
 CONF = "cluster { name: xyz, listen: 127.0.0.1:$ROUTE_PORT }"
 EVERYWHERE = 9  # so many clients are at all acceptors, as good as surely
@@ -103,4 +106,19 @@ def test_members_get_what_is_sent_until_it_is_known_that_lame_duck_mode_ends_the
         while not all(wire.heard.closed for wire in members):
             hear(route, members)
         assert [body for wire in members for body in bodies(wire)] == [b"crossed"]
+        route.close()
+
+
+def test_a_stop_waits_for_all_that_hang_together_and_not_for_each() -> None:
+    with configured(OURS_3, CONF) as server:
+        route = RouteWire.joined(server.route_port)  # it does not close its side
+        deaf = [server.client(b"SUB s 1\r\n") for _ in range(EVERYWHERE)]  # they read nothing
+        deaf[0].send(b"PUB s 1000000\r\n%b\r\n" % bytes(1_000_000) * 24)
+        pids = {comm_of(pid): pid for pid in server.pids()}
+        os.kill(pids["mq-acceptor-2"], signal.SIGSTOP)
+        began = time.monotonic()
+        stop(server)
+        wait_until(lambda: not is_alive(pids["mq-acceptor-0"]), "the acceptor with the routes has ended")
+        assert time.monotonic() - began < 3.5  # of these four each would be waited for for 1 s
+        os.kill(pids["mq-acceptor-2"], signal.SIGCONT)
         route.close()
