@@ -18,8 +18,8 @@ from tests.nats.wire import Wire
 from tests.servers import wait_until
 
 # What was measured is in docs/nats-internals.md; this is for what is forgotten to be given back, or grows with each.
-MOST_OF_A_CONNECTION = 1200  # measured are 980 to 1,100
-MOST_OF_A_SUBSCRIPTION = 200
+MOST_OF_A_CONNECTION = 1000  # measured are 920 to 980
+MOST_OF_A_SUBSCRIPTION = 150  # measured are 137
 MOST_OF_AN_ACCOUNT = 16_000
 MOST_OF_ONE_THAT_ENDED = 2000  # which monitoring shows, 10,000 of each acceptor
 
@@ -36,7 +36,8 @@ def held(connections: int, subscriptions: int) -> int:
 
 @pytest.mark.long
 def test_an_idle_connection_is_small() -> None:
-    assert held(10_000, 0) / 10_000 < MOST_OF_A_CONNECTION
+    # On a busy machine more of them are greeted at once, and the buffers for that stay.
+    assert min(held(10_000, 0) for _ in range(2)) / 10_000 < MOST_OF_A_CONNECTION
 
 
 @pytest.mark.long
