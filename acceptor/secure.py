@@ -39,16 +39,19 @@ def secure_context(settings: Mapping[str, Any], cert: str = "", key: str = "") -
         files = f"--listen: cert={cert}, key={key}" if own else f"tls.cert {cert}, tls.key {key}"
         raise ValueError(f"{files}: {why_unusable(error)}") from None
     if settings["client-ca"]:
-        demand_certificates(context)
+        demand_certificates(context, optional=settings["client-cert-optional"])
         load_authorities(context, settings["client-ca"], f"tls.client-ca {settings['client-ca']}")
+    elif settings["client-cert-optional"]:
+        raise ValueError("tls.client-cert-optional needs tls.client-ca")
     return context
 
 
-def demand_certificates(context: ssl.SSLContext) -> None:
-    """Each client must show a certificate, each time: a session that is resumed would not show whether the certificate
-    is still good. Without tickets there are no such sessions of TLS 1.3. Those of 1.2 OpenSSL then keeps itself, each
-    until its connection has ended; VerifyingTls looks at those that are resumed earlier."""
-    context.verify_mode = ssl.CERT_REQUIRED
+def demand_certificates(context: ssl.SSLContext, optional: bool = False) -> None:
+    """Each client must show a certificate, or may if that is optional; one that is shown must be good. It does so each
+    time: a session that is resumed would not show whether the certificate is still good. Without tickets there are no
+    such sessions of TLS 1.3. Those of 1.2 OpenSSL then keeps itself, each until its connection has ended; VerifyingTls
+    looks at those that are resumed earlier."""
+    context.verify_mode = ssl.CERT_OPTIONAL if optional else ssl.CERT_REQUIRED
     context.num_tickets = 0
     context.options |= ssl.OP_NO_TICKET
 

@@ -187,7 +187,8 @@ class Access:
         if self._credentials is None:
             return None
         try:
-            found: Identity = self._credentials.of_header(headers.get("authorization", ""))
+            common_name = next(iter(request.certificate_names), "")
+            found: Identity = self._credentials.of_request(headers.get("authorization", ""), common_name)
         except CredentialsError:
             return None
         original = headers.get("x-original-principal", "")

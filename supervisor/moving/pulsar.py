@@ -262,7 +262,7 @@ def _listen(t: Translation, conf: Mapping[str, str], advertised: str) -> None:
     if with_tls or conf.get("tlsEnabled", "").lower() == "true":
         t.setting("pulsar.tls-cert-file", _needed(conf, "tlsCertificateFilePath"))
         t.setting("pulsar.tls-key-file", _needed(conf, "tlsKeyFilePath"))
-        certificates = conf.get("tlsRequireTrustedClientCertOnConnect", "").lower() == "true"
+        certificates = _wants_certificates(conf)
         if with_tls and not port and certificates:
             raise OptionsError(
                 f"pulsar: tlsRequireTrustedClientCertOnConnect without brokerServicePort: port {with_tls} would let"
@@ -282,8 +282,12 @@ def _listen_for_administration(t: Translation, conf: Mapping[str, str], host: st
         t.listen("pulsar-https", host, str(checked(number, f"pulsar: {WEB_TLS_PORT}", range(65536))), wildcards)
         t.setting("tls.cert", _needed(conf, "tlsCertificateFilePath"))
         t.setting("tls.key", _needed(conf, "tlsKeyFilePath"))
-        if conf.get("tlsRequireTrustedClientCertOnConnect", "").lower() == "true":
+        if _wants_certificates(conf):
             t.setting("tls.client-ca", _needed(conf, "tlsTrustCertsFilePath"))
+
+
+def _wants_certificates(conf: Mapping[str, str]) -> bool:
+    return conf.get("tlsRequireTrustedClientCertOnConnect", "").lower() == "true"
 
 
 def _needed(conf: Mapping[str, str], name: str) -> str:
@@ -328,6 +332,11 @@ def _authenticate(t: Translation, conf: Mapping[str, str]) -> None:
         elif provider == CERTIFICATES:
             t.setting("pulsar.tls-auth", "true")
             t.setting("pulsar.tls-trust-certs-file", _needed(conf, "tlsTrustCertsFilePath"))
+            optional = str(not _wants_certificates(conf)).lower()
+            t.setting("pulsar.tls-client-cert-optional", optional)
+            if conf.get(WEB_TLS_PORT):
+                t.setting("tls.client-ca", _needed(conf, "tlsTrustCertsFilePath"))
+                t.setting("tls.client-cert-optional", optional)
         else:
             raise OptionsError(
                 f"pulsar: authenticationProviders: {provider} is not known here ({TOKENS}, {PASSWORDS}, {CERTIFICATES})"

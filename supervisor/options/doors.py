@@ -87,7 +87,8 @@ def _has_logins(one: Listen) -> bool:
 
 
 def _wants_certificates(doors: Doors, one: Listen) -> bool:
-    return one.protocol in SECURE and bool(doors.settings["tls"]["client-ca"])
+    tls = doors.settings["tls"]
+    return one.protocol in SECURE and bool(tls["client-ca"]) and not tls["client-cert-optional"]
 
 
 def _guards_itself(doors: Doors, spoken: str) -> bool:

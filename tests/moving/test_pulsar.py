@@ -216,6 +216,19 @@ def test_tls_is_served_where_a_port_for_it_is_named(tmp_path: Path) -> None:
         options_of("-c", conf(tmp_path, "brokerServicePortTls=7651"))
 
 
+def test_certificates_that_authenticate_are_optional_as_at_a_real_broker_unless_it_demands_them(tmp_path: Path) -> None:
+    pair = certificates.make(tmp_path).server
+    lines = (
+        "brokerServicePortTls=7651", "webServicePortTls=7443", f"tlsCertificateFilePath={pair.cert}",
+        f"tlsKeyFilePath={pair.key}", f"tlsTrustCertsFilePath={pair.cert}", "authenticationEnabled=true",
+        "authenticationProviders=org.apache.pulsar.broker.authentication.AuthenticationProviderTls",
+    )  # fmt: skip
+    for more, optional in (((), True), (("tlsRequireTrustedClientCertOnConnect=true",), False)):
+        found = options_of("-c", conf(tmp_path, *lines, *more)).settings
+        assert found["pulsar"]["tls-trust-certs-file"] == found["tls"]["client-ca"] == str(pair.cert)
+        assert found["pulsar"]["tls-client-cert-optional"] is found["tls"]["client-cert-optional"] is optional
+
+
 @pytest.mark.skipif(missing("broker") is not None, reason=str(missing("broker")))
 def test_every_flag_of_the_real_one_is_known() -> None:
     command = [*java("broker", ["-XX:TieredStopAtLevel=1"]), "org.apache.pulsar.PulsarStandaloneStarter", "--help"]

@@ -18,12 +18,13 @@ from mq_shards.acceptor.option_kinds import OptionsError
 from mq_shards.acceptor.protocols.pulsar.credentials import OPTIONS, check
 
 from perf.pulsar.standalone import missing
-from tests.nsq.certificates import CLIENT_NAME, make
+from tests.nsq.certificates import CLIENT_NAME, Pair, make
 from tests.pulsar.record_roles import FAILS, TRANSCRIPTS, play, real_broker, request
 from tests.pulsar.role_scenes import PROXY, SECRET, SUPER, scenes, token
 from tests.pulsar.servers import PulsarServer, running
 from tests.pulsar.test_admin import differences
 from tests.pulsar.wire import Wire
+from tests.servers import free_port
 
 RECORDED: Final[dict[str, list[dict[str, Any]]]] = json.loads(TRANSCRIPTS.read_text())
 # Names of this broker, and moments.
@@ -276,6 +277,47 @@ def test_the_name_in_a_certificate_is_a_role(tmp_path: Path) -> None:
         with Wire(server.port) as wire:
             wire.say("connect", client_version="x", protocol_version=21, auth_method_name="tls")
             assert wire.expect("error").error == 3
+
+
+def test_clients_with_certificates_and_with_tokens_come_to_the_same_ports(tmp_path: Path) -> None:
+    pulsar = pytest.importorskip("pulsar")
+    found, https = make(tmp_path), free_port()
+    options = [
+        *settings(tmp_path), "pulsar.tls-auth=true", "pulsar.tls-client-cert-optional=true",
+        f"pulsar.tls-cert-file={found.server.cert}", f"pulsar.tls-key-file={found.server.key}",
+        f"pulsar.tls-trust-certs-file={found.authority}", f"pulsar.super-user-roles={CLIENT_NAME}",
+        f"tls.cert={found.server.cert}", f"tls.key={found.server.key}",
+        f"tls.client-ca={found.authority}", "tls.client-cert-optional=true",
+    ]  # fmt: skip
+    with running(settings=options, listen=[f"pulsar-https://127.0.0.1:{https}"]) as server:
+        url = server.url.replace("pulsar://127.0.0.1", "pulsar+ssl://localhost")
+        for authentication in (
+            pulsar.AuthenticationTLS(str(found.client.cert), str(found.client.key)),
+            pulsar.AuthenticationToken(token(SUPER)),
+        ):
+            client = pulsar.Client(
+                url, tls_trust_certs_file_path=str(found.authority), tls_validate_hostname=False,
+                authentication=authentication,
+            )  # fmt: skip
+            client.create_producer("t").send(b"m")
+            client.close()
+
+        def status(pair: Pair | None, authorization: str = "") -> int:
+            asked = urllib.request.Request(f"https://localhost:{https}/admin/v2/tenants")
+            if authorization:
+                asked.add_header("Authorization", authorization)
+            try:
+                with urllib.request.urlopen(asked, timeout=30, context=found.context(pair)) as answer:
+                    return int(answer.status)
+            except urllib.error.HTTPError as error:
+                return error.code
+
+        assert status(found.client) == 200
+        assert status(found.client, "Bearer nonsense") == 200  # what proves nothing is passed over, as at a real broker
+        assert status(None, f"Bearer {token(SUPER)}") == 200
+        assert status(None) == 401
+        with pytest.raises(OSError):
+            status(found.stranger)
 
 
 def test_a_token_that_has_expired_is_asked_for_anew_and_roles_go_on(guarded: PulsarServer) -> None:

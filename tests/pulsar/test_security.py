@@ -49,6 +49,9 @@ def test_who_has_a_token_gets_in(guarded: PulsarServer, topic: str) -> None:
         say_connect(wire, token(exp=time.time() + 100))
         wire.expect("connected")
         wire.producer(topic)
+    with Wire(guarded.port) as wire:
+        say_connect(wire, token() + b"\n")  # as it stands in a file
+        wire.expect("connected")
     client = pulsar.Client(guarded.url, authentication=pulsar.AuthenticationToken(token().decode()))
     client.create_producer(topic).send(b"m")
     client.close()

@@ -111,6 +111,7 @@ def test_defaults() -> None:
             "tls-cert-file": "",
             "tls-key-file": "",
             "tls-trust-certs-file": "",
+            "tls-client-cert-optional": False,
             "token-secret-key-file": "",
             "token-public-key-file": "",
             "token-public-alg": "rs256",

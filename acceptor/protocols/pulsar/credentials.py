@@ -64,7 +64,8 @@ class Tokens(NamedTuple):
         import jwt
 
         try:
-            found = jwt.decode(data, self.key, algorithms=list(self.algorithms), options={"verify_aud": False})
+            # Many clients send a token with the end of the line of its file, which a real broker passes over.
+            found = jwt.decode(data.strip(), self.key, algorithms=list(self.algorithms), options={"verify_aud": False})
             expires_s = float(found["exp"]) if "exp" in found else None
         except (jwt.PyJWTError, ValueError, OverflowError) as error:
             raise CredentialsError(f"Failed to authentication token: {error}") from None
@@ -122,12 +123,14 @@ class Credentials(NamedTuple):
             return Identity(self.anonymous, is_anonymous=True)
         raise CredentialsError(f"Unsupported authentication method: [{method}]")
 
-    def of_header(self, authorization: str) -> Identity:
-        """The identity that an Authorization header proves, or the anonymous one, as with a real broker also for a
-        header that proves nothing. Raises CredentialsError."""
+    def of_request(self, authorization: str, common_name: str) -> Identity:
+        """The identity that an Authorization header proves, or else a certificate, by its common name if there is one;
+        or the anonymous one, as with a real broker also for a header that proves nothing. Raises CredentialsError."""
         try:
             return self._proven(authorization)
         except CredentialsError:
+            if self.certificates and common_name:
+                return Identity(common_name)
             if not self.anonymous:
                 raise
             return Identity(self.anonymous, is_anonymous=True)

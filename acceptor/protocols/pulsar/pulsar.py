@@ -37,6 +37,7 @@ class Pulsar(Protocol):
         "tls-cert-file": File("the certificate (PEM) for pulsar+ssl://, which is spoken on the same ports"),
         "tls-key-file": File("the key of that certificate"),
         "tls-trust-certs-file": File("who signs clients' certificates; they must then have one"),
+        "tls-client-cert-optional": Flag(False, "they may come without one, and say in another way who they are"),
         **pulsar_credentials.OPTIONS,
     }
 

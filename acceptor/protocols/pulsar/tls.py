@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 def context_of(settings: Mapping[str, Any]) -> ssl.SSLContext | None:
     """The server's TLS context; None without a certificate. Raises ValueError."""
     files = settings["tls-cert-file"], settings["tls-key-file"], settings["tls-trust-certs-file"]
+    if settings["tls-client-cert-optional"] and not files[2]:
+        raise ValueError("pulsar.tls-client-cert-optional needs pulsar.tls-trust-certs-file")
     if not any(files):
         return None
     if not files[0] or not files[1]:
@@ -28,6 +30,6 @@ def context_of(settings: Mapping[str, Any]) -> ssl.SSLContext | None:
         why = why_unusable(error)
         raise ValueError(f"pulsar.tls-cert-file {files[0]}, pulsar.tls-key-file {files[1]}: {why}") from None
     if files[2]:
-        demand_certificates(context)
+        demand_certificates(context, optional=settings["tls-client-cert-optional"])
         load_authorities(context, files[2], f"pulsar.tls-trust-certs-file {files[2]}")
     return context
