@@ -13,6 +13,8 @@ from mq_shards.acceptor.protocols.nats.monitor import (
     CLOSED_AT_ONCE,
     FIGURES_AT_ONCE,
     INDEX_BITS,
+    SHARED,
+    SHARED_AT_ONCE,
     Figures,
     Kept,
     figures_of,
@@ -162,9 +164,20 @@ class Acceptors:
     async def account(self, name: str) -> dict[str, Any]:
         """What an acceptor says of an account: any will do, all know the same."""
         for acceptor in range(self.count):
-            if (said := await self._ask(acceptor, "account", {"name": name})) is not None:
-                found: dict[str, Any] = orjson.loads(said)
-                return found
+            found: dict[str, Any] = {}
+            number = 0
+            while (said := await self._ask(acceptor, "account", {"name": name, "from": number})) is not None:
+                piece = orjson.loads(said)
+                for what, value in piece.items():
+                    if what not in SHARED or what not in found:
+                        found[what] = value
+                    elif isinstance(value, dict):
+                        found[what] |= value
+                    else:
+                        found[what] += value
+                if all(len(piece.get(what, ())) < SHARED_AT_ONCE for what in SHARED):
+                    return found
+                number += SHARED_AT_ONCE
         return {}
 
     async def _accounts_of(self, acceptor: int) -> dict[str, dict[str, int]]:

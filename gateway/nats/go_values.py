@@ -53,6 +53,13 @@ def dumps(value: Mapping[str, Any], *, indented: bool) -> bytes:
     return data.replace(b"<", b"\\u003c").replace(b">", b"\\u003e").replace(b"&", b"\\u0026")
 
 
+def written(value: Any) -> Any:  # noqa: ANN401
+    """A value with its numbers as Go writes them: without a fraction of 0."""
+    if isinstance(value, dict):
+        return {name: written(one) for name, one in value.items()}
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 def uptime(ns: int) -> str:
     """
     >>> uptime(90_061 * SECOND_NS)

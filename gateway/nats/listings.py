@@ -11,7 +11,7 @@ from typing import Any, Final
 from mq_shards.acceptor.protocols.nats.monitor import Kept
 from mq_shards.csrc._core import lib
 from mq_shards.gateway.nats.acceptors import Acceptors
-from mq_shards.gateway.nats.go_values import instant, round_trip, uptime
+from mq_shards.gateway.nats.go_values import instant, round_trip, uptime, written
 
 Row = dict[str, Any]
 
@@ -107,9 +107,9 @@ def _stats(accounts: list[dict[str, int]], kept: Kept) -> Row:
         "num_inserts": total("inserts"),
         "num_removes": total("removes"),
         "num_matches": looked,
-        "cache_hit_rate": hits / looked if looked else 0,
+        "cache_hit_rate": written(hits / looked) if looked else 0,
         "max_fanout": kept.max_fanout,
-        "avg_fanout": kept.fanout / kept.subjects if kept.subjects else 0,
+        "avg_fanout": written(kept.fanout / kept.subjects) if kept.subjects else 0,
     }
 
 

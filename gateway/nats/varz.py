@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from mq_shards.acceptor.protocols.nats import write_timeout
 from mq_shards.acceptor.protocols.nats.client import FEATURE_FLAGS
-from mq_shards.acceptor.protocols.nats.websocket_options import ANY_ORIGIN
-from mq_shards.gateway.nats.go_values import instant, uptime
+from mq_shards.acceptor.protocols.nats.websocket_options import ANY_ORIGIN, OPTIONS
+from mq_shards.gateway.nats.go_values import instant, uptime, written
 from mq_shards.gateway.processes import processes
 from mq_shards.ringbuf.time_units import SECOND_NS
 
@@ -62,7 +62,7 @@ def varz(
 ) -> Row:
     """Makes the answer. `server`: the result of Acceptors.server(); `usage`: of now()."""
     cores = len(os.sched_getaffinity(0))
-    return {
+    row: Row = {
         **_configured(server, settings, served.http),
         "start": instant(served.started_ns),
         "now": instant(served.now_ns),
@@ -70,7 +70,7 @@ def varz(
         "mem": usage[1],
         "cores": cores,
         "gomaxprocs": cores,
-        "cpu": _whole(usage[0]),
+        "cpu": usage[0],
         **_counted(server, counted),
         "http_req_stats": dict(sorted(served.requests.items())),
         "config_load_time": instant(served.loaded_ns),
@@ -82,6 +82,7 @@ def varz(
         **_by_kind("stale_connection_stats", counted.clients["stale-connections"]),
         "disk_io_wait_stats": {"waiters": 0, "waits": 0, "wait_time": 0, "max_wait_time": 0},
     }
+    return {name: written(value) for name, value in row.items()}
 
 
 def _configured(server: Mapping[str, Any], settings: Settings, http: tuple[str, int, int]) -> Row:
@@ -98,7 +99,7 @@ def _configured(server: Mapping[str, Any], settings: Settings, http: tuple[str, 
         "http_port": http[1],
         "http_base_path": settings["http-base-path"],
         "https_port": http[2],
-        "auth_timeout": _whole(settings["auth-timeout"] / SECOND_NS),
+        "auth_timeout": settings["auth-timeout"] / SECOND_NS,
         "max_control_line": settings["max-control-line"],
         "max_payload": settings["max-payload"],
         "max_pending": settings["max-pending"],
@@ -107,7 +108,7 @@ def _configured(server: Mapping[str, Any], settings: Settings, http: tuple[str, 
         "leaf": server.get("leaf_options", {}),
         "websocket": _websocket(server, settings),
         "jetstream": {},
-        "tls_timeout": _whole(settings["tls-timeout"] / SECOND_NS),
+        "tls_timeout": settings["tls-timeout"] / SECOND_NS,
         "write_deadline": settings["write-deadline"],
         **write_timeout.shown(settings["write-timeout"]),
     }
@@ -117,14 +118,15 @@ def _websocket(server: Mapping[str, Any], settings: Settings) -> Row:
     host, port = server.get("websocket") or ("", 0)
     if not port:
         return {}
+    handshake_ns = settings["websocket-handshake-timeout"]
     found = {
         "host": host,
         "port": port,
         "advertise": settings["websocket-advertise"],
         "no_auth_user": settings["websocket-no-auth-user"],
         "jwt_cookie": settings["websocket-jwt-cookie"],
-        "handshake_timeout": settings["websocket-handshake-timeout"],
-        "auth_timeout": _whole(settings["websocket-auth-timeout"] / SECOND_NS),
+        "handshake_timeout": handshake_ns if handshake_ns != OPTIONS["websocket-handshake-timeout"].default else 0,
+        "auth_timeout": settings["websocket-auth-timeout"] / SECOND_NS,
         "no_tls": not settings["websocket-tls-cert-file"] or settings["websocket-allow-non-tls"],
         "tls_map": settings["websocket-tls-verify-and-map"],
         "tls_pinned_certs": settings["websocket-tls-pinned-certs"],
@@ -164,8 +166,3 @@ def _cluster(server: Mapping[str, Any]) -> Row:
 
 def _by_kind(name: str, clients: int, routes: int = 0, leafs: int = 0) -> Row:
     return {name: {"clients": clients, "routes": routes, "gateways": 0, "leafs": leafs}}
-
-
-def _whole(number: float) -> int | float:
-    """A number as Go writes it: without a fraction of 0."""
-    return int(number) if number == int(number) else number

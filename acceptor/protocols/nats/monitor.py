@@ -17,6 +17,7 @@ connections, limited in number and bytes.
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -163,7 +164,7 @@ class Monitor:
         protocol: int,
         known: Callable[[int], Known | None],
         server: Callable[[bool], dict[str, Any]],
-        account: Callable[[str], dict[str, Any]],
+        account: Callable[[str, int], dict[str, Any]],
         wall_ns: Callable[[], int],
         max_closed: int,
     ) -> None:
@@ -190,7 +191,7 @@ class Monitor:
             "closed": self._answer_closed,
             "accounts": self._answer_accounts,
             "kept": self._answer_kept,
-            "account": lambda asked: orjson.dumps(self._account(asked["name"])),
+            "account": lambda asked: orjson.dumps(self._account(asked["name"], int(asked["from"]))),
         }
         for what, answer in questions.items():
             calls.serve(f"nats.{what}", lambda asked, answer=answer: _answer(asked, answer))  # type: ignore[misc]
@@ -339,10 +340,20 @@ def _detail(one: Subscription, cid: int) -> dict[str, Any]:
 RESPONSES: Final = {"single": "Singleton", "stream": "Streamed", "chunk": "Chunked"}
 
 
+# What there may be very much of in an account, and how much of each is told at once: a subject has 4 KiB at most.
+SHARED: Final = ("mappings", "exports", "imports")
+SHARED_AT_ONCE: Final = 512
+
+
 def account_row(
-    account: Mapping[str, Any], accounts: Mapping[str, Mapping[str, Any]], pause: Pause = no_pause
+    account: Mapping[str, Any],
+    accounts: Mapping[str, Mapping[str, Any]],
+    first: int,
+    given: Exports,
+    pause: Pause = no_pause,
 ) -> dict[str, Any]:
-    """What an account shares (shares.py), in the form of nats-server's monitoring. There may be very many imports."""
+    """What an account shares (shares.py), in the form of nats-server's monitoring: a piece of it."""
+    end = first + SHARED_AT_ONCE
     exports = [
         {
             "subject": one["subject"],
@@ -352,9 +363,8 @@ def account_row(
             **_latency_row("service_latency", one),
             **({"account_token_position": place} if (place := one.get("token_position")) else {}),
         }
-        for one in account.get("exports", ())
+        for one in account.get("exports", ())[first:end]
     ]
-    given = Exports()
     imports = [
         {
             "subject": one["subject"],
@@ -367,9 +377,10 @@ def account_row(
             "tracking": False,
             **_latency_row("latency", _export_of(given, one, account["name"], accounts)),
         }
-        for one in each_with(pause, account.get("imports", ()))
+        for one in each_with(pause, account.get("imports", ())[first:end])
     ]
-    found = {"mappings": account.get("mappings"), "exports": exports, "imports": imports}
+    mappings = dict(itertools.islice(account.get("mappings", {}).items(), first, end))
+    found = {"mappings": mappings, "exports": exports, "imports": imports}
     return {name: value for name, value in found.items() if value}
 
 
@@ -389,10 +400,22 @@ def _latency_row(name: str, export: Mapping[str, Any]) -> dict[str, Any]:
     return {name: {"sampling": latency["percent"] or "headers", "results": latency["subject"]}}
 
 
-def system_imports(account: str, system_account: str) -> list[dict[str, Any]]:
+SYSTEM_EXPORTS: Final = [
+    {"subject": subject, "type": "service", "response_type": RESPONSES[response]}
+    for subject, response in (
+        ("$SYS.REQ.ACCOUNT.*.CONNZ", "stream"),
+        ("$SYS.REQ.ACCOUNT.*.STATZ", "stream"),
+        ("$SYS.REQ.USER.*.INFO", "single"),
+        ("$SYS.DEBUG.SUBSCRIBERS", "single"),
+    )
+]
+
+
+def system_shares(account: str, system_account: str) -> dict[str, Any]:
     """The services that every account imports from the system account: questions about itself."""
-    kinds = ("ACCOUNT.PING", "CONNZ"), ("SERVER.PING", "CONNZ"), ("ACCOUNT.PING", "STATZ"), ("USER", "INFO")
-    return [
+    is_system = account == system_account
+    kinds = [("ACCOUNT.PING", "CONNZ"), ("SERVER.PING", "CONNZ"), ("ACCOUNT.PING", "STATZ"), ("USER", "INFO")]
+    imports = [
         {
             "subject": f"$SYS.REQ.{'USER' if what == 'INFO' else 'ACCOUNT'}.{account}.{what}",
             "account": system_account,
@@ -403,8 +426,9 @@ def system_imports(account: str, system_account: str) -> list[dict[str, Any]]:
             "share": what == "INFO",
             "tracking": False,
         }
-        for where, what in kinds
+        for where, what in (kinds[-1:] if is_system else kinds)
     ]
+    return {"imports": imports, **({"exports": SYSTEM_EXPORTS} if is_system else {})}
 
 
 def certificates_row(tls: VerifyingTls | None) -> dict[str, Any]:

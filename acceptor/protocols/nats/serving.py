@@ -47,12 +47,13 @@ from mq_shards.acceptor.protocols.nats.client import (
 )
 from mq_shards.acceptor.protocols.nats.greeting import Greetings
 from mq_shards.acceptor.protocols.nats.logins import Logins
-from mq_shards.acceptor.protocols.nats.monitor import Known, Monitor, account_row, system_imports, tls_row
+from mq_shards.acceptor.protocols.nats.monitor import Known, Monitor, account_row, system_shares, tls_row
 from mq_shards.acceptor.protocols.nats.nats import Nats
 from mq_shards.acceptor.protocols.nats.operator_mode import OperatorMode
 from mq_shards.acceptor.protocols.nats.own_client import OwnClients
 from mq_shards.acceptor.protocols.nats.questions import Questions
 from mq_shards.acceptor.protocols.nats.rounds import Rounds
+from mq_shards.acceptor.protocols.nats.shares import Exports
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.filters.tls import VerifyingTls
@@ -102,6 +103,7 @@ class NatsServing(Nats):
         )
         self.events: System | None = None
         self._lame_duck: LameDuck | None = None
+        self._given = Exports()  # while an account is shown
         self.cluster: Mapping[str, Any] = {"name": settings["cluster-name"]}  # see cluster_changed
         self._cluster_news = Newest(lambda said: broker.share(self.name, "cluster", said))
         self.shown_cluster: Callable[[], dict[str, Any]] = dict
@@ -375,12 +377,16 @@ class NatsServing(Nats):
         auth = self.logins.shown(client)
         return Known(client.client_id, client.account, client.connected_wall_ns, row, auth, tls)
 
-    def _account(self, name: str) -> dict[str, Any]:
-        known = account_row(self._accounts.get(name, {}), self._accounts, self._engine.pause)
-        shares = {**known, **self.logins.shown_account(name)}
-        if self.events is not None and name != self.system_account:
-            shares["imports"] = [*shares.get("imports", ()), *system_imports(name, self.system_account)]
-        return shares
+    def _account(self, name: str, first: int) -> dict[str, Any]:
+        if first == 0:
+            self._given = Exports()
+        known = account_row(self._accounts.get(name, {}), self._accounts, first, self._given, self._engine.pause)
+        if first > 0:
+            return known
+        if self.events is not None:
+            for what, shares in system_shares(name, self.system_account).items():
+                known[what] = [*known.get(what, ()), *shares]
+        return {**known, **self.logins.shown_account(name)}
 
     def _described(self, with_accounts: bool) -> dict[str, Any]:
         """The description of this server for the gateway: see monitor.py."""
