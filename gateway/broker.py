@@ -211,16 +211,17 @@ class Broker:
         answer = await self.workers.ask(worker, request, order=order)
         self._check(worker, answer)
 
-    async def change(self, what: int, topic: str, channel: str | None = None) -> None:
+    async def change(self, what: int, topic: str, channel: str | None = None, *, ephemeral: bool = False) -> None:
         """Makes, deletes, empties, pauses or unpauses a topic, or a channel of it. Raises BrokerError, WorkersError.
 
-        The names must be valid: they are not checked here.
+        The names must be valid: they are not checked here. `ephemeral`: so is the channel, if this makes it.
         """
         name = bytes_of(topic)
         worker = self._engine.worker_of_name(name)
         body = name if channel is None else name + b"\n" + channel.encode()
         shard = self._engine.shard_of_name(name)
-        request = WorkerRequest(lib.MSG_CHANGE, id=shard, pri=what, body=body)
+        flags = lib.MSG_CHANNEL_EPHEMERAL if ephemeral else 0
+        request = WorkerRequest(lib.MSG_CHANGE, id=shard, pri=what, flags=flags, body=body)
         self._check(worker, await self.workers.ask(worker, request))
 
     async def topic(self, name: str, consumers: bool = False, within_s: float | None = None) -> list[Topic]:

@@ -131,7 +131,9 @@ class Engine:
         """The status of a MSG_CHANGE."""
         shard = self._acceptor.shard_of_name(topic)
         body = topic + b"\n" + channel if channel else topic
-        return self._answer(self._request(shard % self._count, lib.MSG_CHANGE, id=shard, pri=what, body=body)).status
+        flags = lib.MSG_CHANNEL_EPHEMERAL if channel.endswith(b"#ephemeral") else 0
+        request = self._request(shard % self._count, lib.MSG_CHANGE, id=shard, pri=what, body=body, flags=flags)
+        return self._answer(request).status
 
     def catalog(self) -> dict[str, Topic]:
         """With consumers, of all workers."""
@@ -324,8 +326,9 @@ class Engine:
         else:
             raise AssertionError(upcall)
 
-    def _request(self, worker: int, kind: int, *, id: int = 0, pri: int = 0, body: bytes = b"") -> int:
-        slot = self._acceptor.request(worker, self._local, WorkerRequest(kind, id=id, pri=pri, body=body))
+    def _request(self, worker: int, kind: int, *, id: int = 0, pri: int = 0, flags: int = 0, body: bytes = b"") -> int:
+        request = WorkerRequest(kind, id=id, pri=pri, flags=flags, body=body)
+        slot = self._acceptor.request(worker, self._local, request)
         assert slot >= 0
         return slot
 

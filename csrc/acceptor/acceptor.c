@@ -299,6 +299,12 @@ static bool keep_unsent(struct acceptor *a, struct connection *c, struct slot *s
     return true;
 }
 
+/* What the topic is that a CHANGE names, which it may make. */
+static uint16_t said_of_changed(const struct acceptor *a, const char *body, size_t body_bytes) {
+    const char *end = body_bytes > 0 ? memchr(body, '\n', body_bytes) : NULL;
+    return topic_said(a, body, end != NULL ? (size_t)(end - body) : body_bytes);
+}
+
 int64_t acceptor_request(struct acceptor *a, uint32_t worker, uint32_t conn, const struct message *request,
                          const void *body, size_t body_bytes) {
     struct connection *c = connection_find(a, conn);
@@ -309,6 +315,7 @@ int64_t acceptor_request(struct acceptor *a, uint32_t worker, uint32_t conn, con
     struct message copy = *request;
     copy.conn = conn;
     copy.body_bytes = (uint32_t)body_bytes;
+    if (copy.kind == MSG_CHANGE) copy.flags |= said_of_changed(a, body, body_bytes);
     if (copy.kind == MSG_SUBSCRIBE) {
         const struct codec *codec = c->codec;
         if (codec->subscribing == NULL || !codec->subscribing(a, c, worker, &copy, body)) return -1;

@@ -117,6 +117,9 @@ struct codec {
     /* Whether this is a valid topic name in the protocol. */
     bool (*is_name)(const uint8_t *name, size_t bytes);
 
+    /* What the protocol's rules make of a topic's name, whoever uses it: MSG_TOPIC_* flags. */
+    uint16_t (*says_of_topic)(const uint8_t *name, size_t bytes);
+
     /* Prepares the codec's state of a new acceptor; false when memory is short. */
     bool (*started)(struct acceptor *a, void *state);
     /* Frees what that state refers to. All connections have been closed and freed. */

@@ -4,13 +4,23 @@
 #include "acceptor/bridged.h"
 #include "acceptor/requests.h"
 
+uint16_t topic_said(const struct acceptor *a, const void *name, size_t name_bytes) {
+    uint16_t flags = 0;
+    for (uint32_t i = 0; i < a->codecs->count; i++) {
+        const struct codec *codec = a->codecs->items[i];
+        if (codec->says_of_topic != NULL) flags |= codec->says_of_topic(name, name_bytes);
+    }
+    return flags;
+}
+
 void topic_open(struct acceptor *a, uint32_t topic) {
     const struct binding *binding = binding_at(&a->bindings, topic);
     struct message open = {.kind = MSG_OPEN,
-                           .flags = binding->listed ? MSG_LISTED : 0,
+                           .flags = topic_said(a, binding->name, binding->name_bytes),
                            .topic = topic,
                            .id = binding->shard,
                            .body_bytes = binding->name_bytes};
+    if (binding->listed) open.flags |= MSG_LISTED;
     peer_send(a, binding->worker, &open, binding->name);
 }
 

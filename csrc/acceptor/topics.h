@@ -12,6 +12,8 @@ uint32_t topic_bind(struct acceptor *a, const void *name, size_t name_bytes);
 void topic_unbind(struct acceptor *a, uint32_t topic);
 /* Binds a name for good, and includes it in lists of topics. False when the limit is reached. */
 bool topic_list(struct acceptor *a, const void *name, size_t name_bytes);
+/* What a topic of that name is, by the rules of all protocols: MSG_TOPIC_* flags. */
+uint16_t topic_said(const struct acceptor *a, const void *name, size_t name_bytes);
 /* Tells the worker of a topic's number, perhaps again. */
 void topic_open(struct acceptor *a, uint32_t topic);
 

@@ -111,7 +111,9 @@ enum record_flag {
     PRODUCER_NAMED = 2,
     TOPIC_RETAINS = 16,
     TOPIC_TERMINATED = 32,
-    TOPIC_RELEASES = 64,    /* with TOPIC_STOPPED: no longer paused, it hands out what it has kept */
+    TOPIC_RELEASES = 64, /* with TOPIC_STOPPED: no longer paused, it hands out what it has kept */
+    TOPIC_SAID = 128,    /* this and the next say what it is; older releases told that by the name */
+    TOPIC_NON_PERSISTENT = 256,
     PUBLISH_FLEETING = 2,   /* the message does not outlive the process */
     PUBLISH_UNAWAITED = 4,  /* it does not wait for a first subscription */
     PUBLISH_COMMITTED = 16, /* its seq was given to it when it was STAGED */
@@ -130,7 +132,7 @@ enum record_flag {
     TXN_COMMIT = 1,
     PENDING_PARTS = 1,
     PENDING_UPTO = 2,
-    RECORD_FLAGS = 127, /* all that any kind has */
+    RECORD_FLAGS = 511, /* all that any kind has */
 };
 
 struct topic_attributes {

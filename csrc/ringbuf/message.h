@@ -222,6 +222,13 @@ struct request_each {
     uint64_t value; /* a RESERVE's wait_ns; the seq of a FINISH with MSG_UPTO or MSG_BY_SEQ; else what is in `id` */
 };
 
+/* In an OPEN's flags, and in those of a CHANGE that makes a topic: what a topic of this name is. A durable one stays
+ * what it was made as. */
+#define MSG_TOPIC_EPHEMERAL      1u /* it is deleted with its last subscription, and does not outlive the process */
+#define MSG_TOPIC_NON_PERSISTENT 2u /* its messages are not stored */
+/* In a CHANGE's flags: the channel that it makes is ephemeral, as with SUBSCRIBE_EPHEMERAL. */
+#define MSG_CHANNEL_EPHEMERAL 4u
+
 /* In an OPEN's flags: LIST names the topic as long as the number is bound, even if nobody uses it. */
 #define MSG_LISTED 16u
 

@@ -2,7 +2,6 @@
 #include "shards/durable.h"
 
 #include "shards/known.h"
-#include "shards/names.h"
 #include "shards/queue.h"
 #include "shards/records.h"
 #include "shards/room.h"
@@ -26,7 +25,7 @@ enum outcome topic_make_durable(struct worker *w, uint32_t topic, uint8_t *statu
     t->tube |= topic_jobs(t) > 0;
     t->durable = true;
     t->end_unwritten = false;
-    t->ephemeral = name_is_ephemeral(t->name, t->name_bytes);
+    t->ephemeral = t->said & MSG_TOPIC_EPHEMERAL;
     shard_log_topic(w, shard_of_topic(w, t), topic);
     queue_settle(w, topic, was_seen);
     catalog_changed(w);

@@ -189,7 +189,7 @@ static enum outcome go_on(struct worker *w, uint32_t client, uint32_t topic, con
 
 static enum outcome begin(struct worker *w, uint32_t client, uint32_t topic, const struct message *m, struct many *many,
                           uint8_t *status) {
-    if (topic_at(&w->topics, topic)->non_persistent) return pass_on(w, client, topic, m, many, status);
+    if (topic_non_persistent(topic_at(&w->topics, topic))) return pass_on(w, client, topic, m, many, status);
     return group_takes(w, m) ? begin_group(w, client, topic, m, many, status)
                              : enter_at_once(w, client, topic, m, many, status);
 }

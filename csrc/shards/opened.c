@@ -59,7 +59,9 @@ void opened_open(struct worker *w, uint32_t acceptor, const struct message *m) {
         topic = shard_make_topic(w, w->own[shard], name, m->body_bytes);
     if (!topic) return;
     *opened = (struct opened){topic, (m->flags & MSG_LISTED) != 0};
-    topic_at(&w->topics, topic)->open++;
+    struct topic *t = topic_at(&w->topics, topic);
+    topic_hear(t, m->flags);
+    t->open++;
     shard_settle_topic(w, topic);
     if (opened->listed) opened_hold(w, topic);
 }

@@ -86,7 +86,7 @@ void publish_answer(struct worker *w, uint32_t client, uint32_t topic, const str
     if (status == STATUS_OK) {
         const struct topic *t = topic_at(&w->topics, topic);
         a.incarnation = t->incarnation;
-        a.seq = t->non_persistent ? 0 : seq;
+        a.seq = topic_non_persistent(t) ? 0 : seq;
         if (m->kind == MSG_PUBLISH && m->flags & MSG_JOINED) {
             a.topic = m->topic;
             request_joined(w, client, &a, 1);
@@ -114,7 +114,7 @@ void publish_take_in(struct worker *w, uint32_t topic, const struct message *m, 
 __attribute__((flatten)) void publish_enter(struct worker *w, uint32_t topic, const struct message *m,
                                             const struct arrival *one, bool more) {
     struct topic *t = topic_at(&w->topics, topic);
-    if (t->non_persistent) {
+    if (topic_non_persistent(t)) {
         non_persistent_publish(w, topic, one);
         return;
     }
@@ -130,7 +130,7 @@ enum outcome publish_make_ready(struct worker *w, uint32_t topic, const struct m
     if (handover_takes_group(t)) return MORE;
     *status = t->terminated ? STATUS_TERMINATED : STATUS_NO_SPACE;
     if (modulo(m->id, w->shards) != t->shard || t->terminated) return DONE;
-    bool durable = (m->flags & MSG_DURABLE) != 0, retain = m->flags & MSG_RETAIN && !t->non_persistent;
+    bool durable = (m->flags & MSG_DURABLE) != 0, retain = m->flags & MSG_RETAIN && !topic_non_persistent(t);
     if (durable && !t->durable && (topic_make_durable(w, topic, status) == LATER)) return LATER;
     if (durable && !t->durable) return DONE;
     if (retain && !t->stream.retains && topic_retain(w, topic, status) == LATER) return LATER;
@@ -147,7 +147,7 @@ enum outcome publish_prepare(struct worker *w, uint32_t topic, const struct mess
                              const struct large_message *large, uint8_t *status) {
     enum outcome ready = publish_make_ready(w, topic, m, count, status);
     if (ready != DONE || *status != STATUS_OK) return ready;
-    if (topic_at(&w->topics, topic)->non_persistent) return DONE;
+    if (topic_non_persistent(topic_at(&w->topics, topic))) return DONE;
     if (large) return large_write(w, topic, large, status);
     return room_reserve_named(w, topic, count + 1, bytes, status);
 }
@@ -212,7 +212,7 @@ static bool is_known(const struct worker *w, uint32_t topic, uint64_t id, uint32
 
 /* Whether the message may be of a transaction, if it is: one that is stored, in a topic that retains. */
 static bool may_be_staged(const struct topic *t, const struct message *m) {
-    return !(m->flags & MSG_TXN) || (!t->non_persistent && !(~m->flags & (MSG_DURABLE | MSG_RETAIN)));
+    return !(m->flags & MSG_TXN) || (!topic_non_persistent(t) && !(~m->flags & (MSG_DURABLE | MSG_RETAIN)));
 }
 
 /* Whether the message's transaction, if it has one, is open and has room; it is begun if need be. But one that has
@@ -263,7 +263,7 @@ enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const st
     }
     struct topic *t = topic_at(&w->topics, topic);
     bool has_origin = split_origin(m, &one, &origin);
-    if (t->non_persistent) origin.is_named = false; /* what is not stored is not stored twice */
+    if (topic_non_persistent(t)) origin.is_named = false; /* what is not stored is not stored twice */
     if (has_origin && is_unwanted(w, client, topic, m, &origin)) return DONE;
     if (has_origin && publish_split_headers(m, &one) && may_be_staged(t, m)) {
         enum outcome prepared = make_room(w, topic, m, &one, &status);
@@ -340,7 +340,7 @@ static void answer_each(struct worker *w, uint32_t client, uint32_t topic, const
     if (status == STATUS_OK) {
         const struct topic *t = topic_at(&w->topics, topic);
         a.incarnation = t->incarnation;
-        a.seq = t->non_persistent ? 0 : t->next_seq - m->several;
+        a.seq = topic_non_persistent(t) ? 0 : t->next_seq - m->several;
         a.topic = m->topic;
         a.id = m->id;
         request_joined(w, client, &a, m->several);

@@ -5,7 +5,6 @@
 #include <stddef.h>
 
 #include "shards/answers.h"
-#include "shards/names.h"
 #include "shards/ready.h"
 #include "shards/sleeping.h"
 #include "shards/unreadable.h"
@@ -419,7 +418,6 @@ void queue_pause(struct worker *w, uint32_t topic, uint64_t pause_ns) {
 void queue_note_listed(struct worker *w, struct topic *t) {
     if (topic_listed(t) == t->listed) return;
     t->listed = !t->listed;
-    if (name_is_in_namespace(t->name, t->name_bytes)) catalog_changed(w);
     /* Relaxed, as in catalog_changed. */
     __atomic_store_n(&w->count->names_version, w->count->names_version + 1, __ATOMIC_RELAXED);
 }

@@ -149,7 +149,8 @@ void shard_log_topic(struct worker *w, struct shard *s, uint32_t topic) {
     head.flags = (uint16_t)((t->durable ? TOPIC_DURABLE : 0) | (t->durable && t->tube ? TOPIC_TUBE : 0) |
                             (t->keeps ? TOPIC_STOPPED : 0) | (t->keeps && !t->stopped ? TOPIC_RELEASES : 0) |
                             (t->ephemeral ? TOPIC_EPHEMERAL : 0) | (t->stream.retains ? TOPIC_RETAINS : 0) |
-                            (t->terminated ? TOPIC_TERMINATED : 0));
+                            (t->terminated ? TOPIC_TERMINATED : 0) | TOPIC_SAID |
+                            (topic_non_persistent(t) ? TOPIC_NON_PERSISTENT : 0));
     struct topic_attributes a = {t->keeps ? t->stopped_seq : 0, t->incarnation, t->began_seq, t->epochs};
     if (t->keeps) head.attribute_bytes = sizeof a.stopped_seq;
     if (t->stream.retains) head.attribute_bytes = sizeof a;

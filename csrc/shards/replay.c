@@ -21,6 +21,7 @@
 #include "shards/job_parts.h"
 #include "shards/known.h"
 #include "shards/mend.h"
+#include "shards/older_topics.h"
 #include "shards/pause.h"
 #include "shards/producers.h"
 #include "shards/queue.h"
@@ -68,6 +69,12 @@ static uint32_t named(struct worker *w, struct shard *s, uint32_t topic, const s
     return other;
 }
 
+static uint8_t said_in(const struct record *r) {
+    const bool says = r->flags & TOPIC_SAID, passing = r->flags & TOPIC_NON_PERSISTENT;
+    return (uint8_t)((r->flags & TOPIC_EPHEMERAL ? MSG_TOPIC_EPHEMERAL : 0) |
+                     ((says ? passing : older_topic_non_persistent(r)) ? MSG_TOPIC_NON_PERSISTENT : 0));
+}
+
 static void replay_topic(struct worker *w, struct shard *s, const struct record *r) {
     size_t name_bytes = record_body_bytes(r);
     if (!r->topic || !name_bytes || name_bytes > TOPIC_NAME_BYTES) return;
@@ -82,6 +89,7 @@ static void replay_topic(struct worker *w, struct shard *s, const struct record 
     struct topic *t = topic_at(&w->topics, topic);
     if (r->seq > t->next_seq) t->next_seq = r->seq;
     skip_nothing(s, t);
+    t->said = said_in(r);
     struct topic_attributes a = {0};
     memcpy(&a, record_attributes(r), r->attribute_bytes < sizeof a ? r->attribute_bytes : sizeof a);
     if (!(r->flags & TOPIC_DURABLE)) {
@@ -212,7 +220,7 @@ void replay_forget_ephemeral(struct worker *w) {
         for (uint32_t topic = s ? s->known_first : 0, next; topic; topic = next) {
             next = topic_at(&w->topics, topic)->known_next;
             struct topic *t = topic_at(&w->topics, topic);
-            if (!t->ephemeral && !(t->non_persistent && t->durable)) continue;
+            if (!t->ephemeral && !(topic_non_persistent(t) && t->durable)) continue;
             t->end_unwritten = true;
             topic_end(w, topic);
         }

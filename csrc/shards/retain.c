@@ -175,7 +175,7 @@ enum outcome topic_retain(struct worker *w, uint32_t topic, uint8_t *status) {
     struct topic *t = topic_at(&w->topics, topic);
     struct shard *s = shard_of_topic(w, t);
     if (topic_make_durable(w, topic, status) == LATER) return LATER;
-    if (*status != STATUS_OK || t->stream.retains || t->non_persistent) return DONE;
+    if (*status != STATUS_OK || t->stream.retains || topic_non_persistent(t)) return DONE;
     if (room_reserve(w, s, 1, shard_topic_bytes(t), true, status) == LATER) return LATER;
     if (*status != STATUS_OK) return DONE;
     uint64_t n = atomic_fetch_add_explicit(&w->board->next_id, 1, memory_order_relaxed);

@@ -4,8 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shards/names.h"
-
 bool topics_open(struct topics *topics, uint32_t limit, struct siphash_key key) {
     *topics = (struct topics){.key = key, .limit = limit};
     return arena_pages_open(&topics->pages, &topics->arena, sizeof(struct topic), limit);
@@ -52,7 +50,6 @@ uint32_t topics_add(struct topics *topics, const char *name, size_t name_bytes, 
                                                .name_bytes = (uint32_t)name_bytes,
                                                .key = key,
                                                .next_seq = next_seq,
-                                               .non_persistent = name_is_non_persistent(name, name_bytes),
                                                .delay_place = HEAP_NOWHERE,
                                                .pause_place = HEAP_NOWHERE};
     return number;
@@ -72,7 +69,6 @@ bool topics_rename(struct topics *topics, uint32_t topic, const char *name, size
     topics->names_bytes += name_bytes - t->name_bytes;
     t->name = copy;
     t->name_bytes = (uint32_t)name_bytes;
-    t->non_persistent = name_is_non_persistent(name, name_bytes);
     t->key = key;
     return true;
 }

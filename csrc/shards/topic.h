@@ -20,6 +20,7 @@
 #include "base/siphash.h"
 #include "log/log.h"
 #include "ringbuf/limits.h"
+#include "ringbuf/message.h"
 #include "shards/ready.h"
 #include "shards/stream.h"
 
@@ -59,17 +60,17 @@ struct topic {
     bool nameless; /* recovery has not found its name, so it has an invented one */
     bool asleep;   /* see sleeping.c */
     bool durable;
-    bool listed;         /* as topic_listed() said when that was last noted on the board */
-    bool ephemeral;      /* durable, but deleted with its last subscription */
-    bool non_persistent; /* its name says that its messages are not stored (non_persistent.c) */
-    bool tube;           /* somebody put into, used, watched or reserved from its job queue */
-    bool end_unwritten;  /* it is no longer durable, but the log does not say so yet */
-    bool stopped;        /* paused: it keeps what is published (pause.c) */
-    bool keeps;      /* it keeps messages from stopped_seq on: it is stopped, or is releasing them since (pause.c) */
-    bool ending;     /* it is being deleted: its stream is in a tomb already */
-    bool terminated; /* it takes no more messages */
-    bool unserved;   /* its waiting clients are served in the next turn: see unreadable.h */
-    bool blocked;    /* by an open transaction: nothing is delivered from blocked_seq on */
+    bool listed;        /* as topic_listed() said when that was last noted on the board */
+    bool ephemeral;     /* durable, but deleted with its last subscription */
+    uint8_t said;       /* what acceptors say that it is: MSG_TOPIC_* */
+    bool tube;          /* somebody put into, used, watched or reserved from its job queue */
+    bool end_unwritten; /* it is no longer durable, but the log does not say so yet */
+    bool stopped;       /* paused: it keeps what is published (pause.c) */
+    bool keeps;         /* it keeps messages from stopped_seq on: it is stopped, or is releasing them since (pause.c) */
+    bool ending;        /* it is being deleted: its stream is in a tomb already */
+    bool terminated;    /* it takes no more messages */
+    bool unserved;      /* its waiting clients are served in the next turn: see unreadable.h */
+    bool blocked;       /* by an open transaction: nothing is delivered from blocked_seq on */
     /* It had an ephemeral subscription in this process, so the log may lack references that its stream has. */
     bool had_ephemeral;
     uint32_t subscriptions;               /* the first in its list */
@@ -104,6 +105,15 @@ struct topic {
     /* Since the worker began: bytes of headers; messages in batches, less one for each batch. */
     uint64_t header_bytes, more_parts;
 };
+
+/* An acceptor says what a topic of this name is. */
+static inline void topic_hear(struct topic *t, uint16_t flags) {
+    if (!t->durable) t->said = flags & (MSG_TOPIC_EPHEMERAL | MSG_TOPIC_NON_PERSISTENT);
+}
+/* Its messages are not stored (non_persistent.c). */
+static inline bool topic_non_persistent(const struct topic *t) {
+    return t->said & MSG_TOPIC_NON_PERSISTENT;
+}
 
 /* Priorities below this are urgent. */
 #define URGENT_BELOW 1024u

@@ -16,7 +16,6 @@
 #include "shards/job_parts.h"
 #include "shards/known.h"
 #include "shards/leave.h"
-#include "shards/names.h"
 #include "shards/naming.h"
 #include "shards/pause.h"
 #include "shards/queue.h"
@@ -499,9 +498,8 @@ static struct channel_wish channel_named(const struct message *m) {
     const char *body = (const char *)(m + 1), *end = body + m->body_bytes;
     const char *name = memchr(body, '\n', m->body_bytes);
     if (!name) return (struct channel_wish){0};
-    struct channel_wish wish = {.name = name + 1, .name_bytes = (size_t)(end - name - 1)};
-    wish.ephemeral = name_is_ephemeral(wish.name, wish.name_bytes);
-    return wish;
+    return (struct channel_wish){
+        .name = name + 1, .name_bytes = (size_t)(end - name - 1), .ephemeral = (m->flags & MSG_CHANNEL_EPHEMERAL) != 0};
 }
 
 static enum outcome change_named(struct worker *w, uint32_t client, const struct message *m, uint32_t *topic,
@@ -521,8 +519,9 @@ static enum outcome change_named(struct worker *w, uint32_t client, const struct
         if (makes && !channel.name) *status = STATUS_TOO_MANY;
         return DONE;
     }
-    const struct topic *t = topic_at(&w->topics, *topic);
+    struct topic *t = topic_at(&w->topics, *topic);
     if (handover_goes_on(t)) return MORE;
+    if (makes) topic_hear(t, m->flags);
     if (makes && (!channel.name || t->durable || topic_jobs(t))) {
         enum outcome outcome = make(w, *topic, m->change, &channel, status);
         shard_settle_topic(w, *topic);

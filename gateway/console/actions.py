@@ -25,7 +25,7 @@ from mq_shards.gateway.broker import (
 )
 from mq_shards.gateway.http_answers import HttpError
 from mq_shards.gateway.http_server import Request
-from mq_shards.gateway.nsq.names import is_valid_name
+from mq_shards.gateway.nsq.names import is_ephemeral, is_valid_name
 from mq_shards.gateway.workers import Workers, WorkersError
 from mq_shards.ringbuf.time_units import SECOND_NS
 
@@ -114,7 +114,7 @@ class Actions:
                 await self._prepare_topic(topic)
                 await self._broker.change(what, topic)
             if what != broker_module.MAKE or channel is not None:
-                await self._broker.change(what, topic, channel)
+                await self._broker.change(what, topic, channel, ephemeral=is_ephemeral(channel or ""))
             return {}
 
         return change

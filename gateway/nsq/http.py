@@ -37,7 +37,7 @@ from mq_shards.gateway.nsq import mpub
 from mq_shards.gateway.nsq import stats as nsq_stats
 from mq_shards.gateway.nsq.memory import memory_figures
 from mq_shards.gateway.nsq.mpub import MpubError
-from mq_shards.gateway.nsq.names import is_valid_channel, is_valid_name
+from mq_shards.gateway.nsq.names import is_ephemeral, is_valid_channel, is_valid_name
 from mq_shards.gateway.nsq.options import GatewayOptions
 from mq_shards.gateway.nsq.topics import is_visible, visible_topics
 from mq_shards.gateway.turns import in_pieces
@@ -352,7 +352,7 @@ class NsqHttp:
 
     async def _change(self, what: int, topic: str, channel: str | None) -> None:
         try:
-            await self._broker.change(what, topic, channel)
+            await self._broker.change(what, topic, channel, ephemeral=is_ephemeral(channel or ""))
         except TopicNotFoundError:
             raise HttpError(404, "TOPIC_NOT_FOUND") from None
         except ChannelNotFoundError:

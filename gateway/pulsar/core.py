@@ -305,8 +305,8 @@ class Core:
     async def names(self, *, tubes: bool = True) -> list[str]:
         """Names of all topics; of tubes, those that have jobs, or are used or watched and have had jobs. The list must
         not be changed. It is the same object as before if the names are the same, so that callers can tell whether what
-        they derived from it is valid. `tubes` False: it need not say which tubes there are, but for those whose names
-        are in a namespace."""
+        they derived from it is valid. `tubes` False: it need not say which tubes there are (none has a name in a
+        namespace, as ':' is not in tubes' names)."""
         async with self._naming:  # a second caller waits, and gets what the first one was told
             now, changes = asyncio.get_running_loop().time(), self._changes
             if now < self._names_at + NAMES_S and changes == self._names_after:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import socket
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mq_shards.acceptor.engine import WorkerRequest
 from mq_shards.csrc._core import lib
 
 from tests.acceptor.bench import BEANSTALK, CLOSE, GONE, IGNORE, OPEN, USE, WATCH, Bench
@@ -184,3 +186,25 @@ def test_it_stops_accepting_at_its_limit_and_goes_on_when_there_is_room(bench: B
     assert sockets[2].recv(100) == b"USING x\r\n"
     for sock in sockets[1:]:
         sock.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "flags"),
+    [
+        ("t", 0),
+        ("t#ephemeral", lib.MSG_TOPIC_EPHEMERAL),
+        ("#ephemeral", 0),
+        ("non-persistent://public/default/t", lib.MSG_TOPIC_NON_PERSISTENT),
+        ("non-persistent://", 0),
+        ("persistent://mine/x/t", 0),
+    ],
+)
+def test_what_any_protocol_makes_of_a_name_is_said_whoever_opens_or_changes_it(
+    name: str, flags: int, bench: Bench
+) -> None:
+    bench.acceptor.bind(name.encode())
+    local = bench.acceptor.local()
+    for body in (name, f"{name}\nt#ephemeral"):
+        bench.acceptor.request(0, local, WorkerRequest(lib.MSG_CHANGE, pri=lib.CHANGE_MAKE, body=body.encode()))
+    bench.turn()
+    assert [(r.kind, r.flags) for r in bench.take()] == [(OPEN, flags), *[(lib.MSG_CHANGE, flags)] * 2]

@@ -421,9 +421,14 @@ static void add_channel(const struct worker *w, struct holdings *all, const stru
     }
 }
 
+/* Nothing of it is there after a restart. */
+static bool is_passing(const struct topic *t) {
+    return t->ephemeral || (t->durable && topic_non_persistent(t));
+}
+
 static void add_topic(const struct worker *w, struct holdings *all, uint32_t topic) {
     const struct topic *t = topic_at(&w->topics, topic);
-    if (t->ephemeral || !(t->durable || topic_jobs(t))) return;
+    if (is_passing(t) || !(t->durable || topic_jobs(t))) return;
     uint64_t place = place_of(0, t->name, t->name_bytes);
     uint32_t state = t->durable ? 1u + (t->tube ? 2 : 0) + (t->stopped ? 4 : 0) : 0;
     add(all, (struct holding){A_TOPIC, place, 0, state, ""}, t->name, t->name_bytes);
@@ -440,7 +445,7 @@ static void add_topic(const struct worker *w, struct holdings *all, uint32_t top
 /* What is published in a transaction that is open. */
 static void add_staged(const struct worker *w, struct holdings *all, const struct transaction *of) {
     const struct topic *t = topic_at(&w->topics, of->topic);
-    if (!transaction_is_there(w, of) || of->state || t->ephemeral) return;
+    if (!transaction_is_there(w, of) || of->state || is_passing(t)) return;
     for (size_t i = of->done; i < of->count; i++) {
         struct holding one = {.what = A_MESSAGE_OF_TOPIC, .place = place_of(0, t->name, t->name_bytes)};
         one.id = log_read(of->shard->log, of->staged[i].position)->id;
@@ -479,7 +484,7 @@ struct holdings holdings_of(const struct worker *w) {
     for (uint32_t job = 1; job < w->jobs.end; job++) {
         const struct job *j = job_at(w, job);
         const struct topic *t = topic_at(&w->topics, j->topic);
-        if (!j->state || t->ephemeral) continue;
+        if (!j->state || is_passing(t)) continue;
         /* Which state it was reserved from is not written. */
         struct holding one = {A_MESSAGE_OF_TOPIC, place_of(0, t->name, t->name_bytes), j->id, 1, ""};
         add(&all, one, t->name, t->name_bytes);

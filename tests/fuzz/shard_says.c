@@ -22,6 +22,10 @@ static size_t topic_name(uint32_t topic, char *out) {
     return (size_t)snprintf(out, NAME_BYTES, ephemeral ? "%u#ephemeral" : "t%u", topic);
 }
 
+static uint16_t said_of(uint32_t topic) {
+    return side.ephemerals && topic >= TOPICS - 2 ? MSG_TOPIC_EPHEMERAL : 0;
+}
+
 static size_t channel_name(uint32_t channel, char *out) {
     bool ephemeral = side.ephemerals && channel == CHANNELS - 1;
     return (size_t)snprintf(out, NAME_BYTES, ephemeral ? "c#ephemeral" : "c%u", channel);
@@ -122,7 +126,7 @@ static void ask(uint32_t acceptor, struct connection *c, uint32_t worker, struct
 static void open_topic(uint32_t acceptor, uint32_t topic) {
     char name[NAME_BYTES];
     size_t bytes = topic_name(topic, name);
-    struct message open = {.kind = MSG_OPEN, .topic = topic + 1, .id = shard_of(topic)};
+    struct message open = {.kind = MSG_OPEN, .flags = said_of(topic), .topic = topic + 1, .id = shard_of(topic)};
     tell(acceptor, shard_of(topic) % WORKERS, open, name, bytes);
 }
 
@@ -345,11 +349,13 @@ void say_unsubscribe(uint32_t acceptor, struct connection *c) {
 void say_change(uint32_t acceptor, struct connection *c) {
     uint32_t topic = pick(TOPICS), worker = shard_of(topic) % WORKERS;
     size_t bytes = topic_name(topic, (char *)scratch);
+    struct message m = {.kind = MSG_CHANGE, .flags = said_of(topic), .id = shard_of(topic), .pri = pick(8)};
     if (pick(4)) {
+        uint32_t channel = pick(CHANNELS);
         scratch[bytes++] = '\n';
-        bytes += channel_name(pick(CHANNELS), (char *)scratch + bytes);
+        bytes += channel_name(channel, (char *)scratch + bytes);
+        if (side.ephemerals && channel == CHANNELS - 1) m.flags |= MSG_CHANNEL_EPHEMERAL;
     }
-    struct message m = {.kind = MSG_CHANGE, .id = shard_of(topic), .pri = pick(8)};
     if (!pick(32)) m.id = some_id();
     ask(acceptor, c, worker, m, scratch, spoilt(bytes));
     side.unsure = true;

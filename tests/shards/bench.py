@@ -177,9 +177,10 @@ class Bench:
         delay: int = 0,
         ttr: int = 60 * SECOND,
         body: bytes = b"",
+        flags: int = 0,
     ) -> int:
         slot, self.next_slot = self.next_slot, self.next_slot + 1
-        head = REQUEST.pack(kind, 0, 0, conn, slot, topic, id, pri, len(body), delay, ttr)
+        head = REQUEST.pack(kind, 0, flags, conn, slot, topic, id, pri, len(body), delay, ttr)
         message = ffi.new("struct message *")
         ffi.memmove(message, head, len(head))
         lib.channel_send(self.channels[acceptor], message, body, len(body))
@@ -214,8 +215,8 @@ class Bench:
         assert [a.slot for a in answers] == [slot]
         return answers[0]
 
-    def open(self, name: str, number: int, shard: int = 0) -> None:
-        self.send(OPEN, topic=number, id=shard, body=name.encode())
+    def open(self, name: str, number: int, shard: int = 0, flags: int = 0) -> None:
+        self.send(OPEN, topic=number, id=shard, body=name.encode(), flags=flags)
 
 
 def write_heads(fd: int, next_fd: int, heads: int) -> int:

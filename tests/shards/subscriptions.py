@@ -48,6 +48,7 @@ class Channels(Bench):
 
     def __init__(self, **options: Any) -> None:  # noqa: ANN401
         self.numbers: dict[str, int] = {}
+        self.said: dict[str, int] = {}  # what a topic of that name is: MSG_TOPIC_* flags
         self.next_id = SHARDS
         self.early: list[Answer] = []  # what came beside the answer to a SUBSCRIBE
         super().__init__(**options)
@@ -55,12 +56,12 @@ class Channels(Bench):
     def start(self) -> None:
         super().start()
         for name, number in self.numbers.items():
-            self.open(name, number)
+            self.open(name, number, flags=self.said.get(name, 0))
 
     def topic(self, name: str) -> int:
         if name not in self.numbers:
             self.numbers[name] = len(self.numbers) + 1
-            self.open(name, self.numbers[name])
+            self.open(name, self.numbers[name], flags=self.said.get(name, 0))
         return self.numbers[name]
 
     def raw(self, kind: int, conn: int = 1, *, flags: int = 0, topic: int = 0, id: int = 0, pri: int = 0,
@@ -139,9 +140,10 @@ class Channels(Bench):
         self.raw(lib.MSG_REQUEUE, conn, id=id, delay=int(delay * SECOND))
         return self.turn()
 
-    def change(self, what: int, name: str, channel: str = "") -> int:
+    def change(self, what: int, name: str, channel: str = "", flags: int = 0) -> int:
         body = f"{name}\n{channel}" if channel else name
-        slot = self.raw(lib.MSG_CHANGE, 998, id=0, pri=what, body=body.encode())
+        flags |= self.said.get(name, 0)
+        slot = self.raw(lib.MSG_CHANGE, 998, id=0, pri=what, body=body.encode(), flags=flags)
         answers: list[Answer] = []
         for _ in range(100):  # what it lets go of may go piece by piece
             answers += self.turn()

@@ -19,6 +19,7 @@ def test_an_ephemeral_channel_goes_with_its_last_consumer(bench: Channels) -> No
 
 def test_an_ephemeral_topic_goes_with_its_last_channel_and_does_not_outlive_the_process(bench: Channels) -> None:
     name = "t#ephemeral"
+    bench.said[name] = lib.MSG_TOPIC_EPHEMERAL
     bench.sub(1, name, "c", credit=1)
     bench.pub(name)
     bench.pub("other")
@@ -62,6 +63,7 @@ def test_what_an_ephemeral_channel_had_is_nobodys_after_a_restart(bench: Channel
 
 def test_a_tube_of_an_ephemeral_topics_name_keeps_its_jobs(bench: Channels) -> None:
     name = "t#ephemeral"
+    bench.said[name] = lib.MSG_TOPIC_EPHEMERAL
     bench.sub(1, name, "c", credit=1)
     bench.restart()
     job, _ = bench.pub(name, durable=False)

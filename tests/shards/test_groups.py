@@ -235,6 +235,7 @@ def test_who_watches_its_topic_first_meanwhile_gets_all_of_it(bench: Channels) -
 @pytest.mark.parametrize("turns", [2, COUNT // PIECE + 6])
 @pytest.mark.parametrize("name", ["t", "t#ephemeral"])
 def test_ephemeral_channels_may_go_meanwhile_and_so_may_their_topic(bench: Channels, turns: int, name: str) -> None:
+    bench.said["t#ephemeral"] = lib.MSG_TOPIC_EPHEMERAL
     topic = bench.topic(name)
     flags = lib.SUBSCRIBE_EPHEMERAL
     assert bench.sub(3, name, "c#ephemeral", flags=flags) == OK

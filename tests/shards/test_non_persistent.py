@@ -1,10 +1,11 @@
-"""Topics whose names say that they are not persistent, by ring messages alone: a message is for consumers that can take
-it at once, and in no log."""
+"""Topics of which acceptors say that they are not persistent, by ring messages alone: a message is for consumers that
+can take it at once, and in no log."""
 
 from __future__ import annotations
 
 import struct
 
+import pytest
 from mq_shards.csrc._core import lib
 
 from tests.shards.bench import GONE, OK, Answer
@@ -19,6 +20,12 @@ RETAINED = lib.MSG_DURABLE | lib.MSG_RETAIN
 READER = lib.SUBSCRIBE_START | lib.SUBSCRIBE_EPHEMERAL | lib.SUBSCRIBE_POLICY
 PULSAR = 2
 PUBLISH, PRODUCER = 3, 16  # csrc/log/records.h
+
+
+@pytest.fixture
+def bench(bench: Channels) -> Channels:
+    bench.said[TOPIC] = lib.MSG_TOPIC_NON_PERSISTENT
+    return bench
 
 
 def join(bench: Channels, conn: int, policy: int = lib.POLICY_TURNS, *, permits: int = 100, channel: str = "s",

@@ -420,6 +420,7 @@ const struct codec nsq_codec = {
     .connection_bytes = sizeof(struct nsq),
     .python_keeps = true,
     .is_name = nsq_is_name,
+    .says_of_topic = nsq_says_of_topic,
     .answer = answer,
     .parse = parse,
     .greeting_bytes = NSQ_MAGIC_BYTES,

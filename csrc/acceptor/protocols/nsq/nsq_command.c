@@ -17,12 +17,21 @@ static const bool name_byte[256] = {
     ['8'] = 1, ['9'] = 1, ['.'] = 1, ['-'] = 1, ['_'] = 1,
 };
 
+/* A topic or channel with this behind its name goes with its last consumer. */
+static const char EPHEMERAL[] = "#ephemeral";
+enum { EPHEMERAL_BYTES = sizeof EPHEMERAL - 1 };
+
+static bool is_ephemeral(const uint8_t *name, size_t bytes) {
+    return bytes > EPHEMERAL_BYTES && memcmp(name + bytes - EPHEMERAL_BYTES, EPHEMERAL, EPHEMERAL_BYTES) == 0;
+}
+
+uint16_t nsq_says_of_topic(const uint8_t *name, size_t bytes) {
+    return is_ephemeral(name, bytes) ? MSG_TOPIC_EPHEMERAL : 0;
+}
+
 bool nsq_is_name(const uint8_t *name, size_t name_bytes) {
-    static const char ephemeral[] = "#ephemeral";
-    const size_t suffix = sizeof ephemeral - 1;
     if (name_bytes > NSQ_NAME_BYTES) return false;
-    size_t bytes = name_bytes;
-    if (bytes > suffix && memcmp(name + bytes - suffix, ephemeral, suffix) == 0) bytes -= suffix;
+    const size_t bytes = is_ephemeral(name, name_bytes) ? name_bytes - EPHEMERAL_BYTES : name_bytes;
     for (size_t i = 0; i < bytes; i++)
         if (!name_byte[name[i]]) return false;
     return bytes > 0;

@@ -65,6 +65,8 @@ bool nsq_cut_line(const uint8_t *data, size_t bytes, struct command *k);
 void nsq_cut_short(struct acceptor *a, struct connection *c);
 
 bool nsq_is_name(const uint8_t *name, size_t name_bytes);
+/* What a topic's name says by NSQ's rules: see struct codec. */
+uint16_t nsq_says_of_topic(const uint8_t *name, size_t bytes);
 /* Whether this is the topic that the connection published to last, as it mostly is. */
 bool nsq_is_last_topic(const struct acceptor *a, const struct nsq *n, struct text topic);
 

@@ -369,7 +369,10 @@ static size_t pub(struct acceptor *a, struct connection *c, struct nsq_http_requ
 /* A topic is made even when there is no message for it. */
 static void make_topic(struct acceptor *a, struct connection *c, const struct nsq_http_request *r,
                        const struct binding *to, uint64_t says) {
-    struct message request = {.kind = MSG_CHANGE, .shard = to->shard, .change = CHANGE_MAKE};
+    struct message request = {.kind = MSG_CHANGE,
+                              .flags = topic_said(a, to->name, to->name_bytes),
+                              .shard = to->shard,
+                              .change = CHANGE_MAKE};
     peer_ask(a, c, to->worker, &request, r->fields.topic, (uint32_t)r->fields.topic_bytes, says);
 }
 

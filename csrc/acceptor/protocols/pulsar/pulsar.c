@@ -283,11 +283,18 @@ static bool subscribing(struct acceptor *a, struct connection *c, uint32_t worke
     return consumer != NULL && consumer->worker == worker;
 }
 
+static uint16_t says_of_topic(const uint8_t *name, size_t bytes) {
+    static const char scheme[] = "non-persistent://";
+    const bool begins = bytes >= sizeof scheme && memcmp(name, scheme, sizeof scheme - 1) == 0;
+    return begins ? MSG_TOPIC_NON_PERSISTENT : 0;
+}
+
 const struct codec pulsar_codec = {
     .name = "pulsar",
     .acceptor_bytes = sizeof(struct pulsar_options),
     .connection_bytes = sizeof(struct pulsar),
     .python_alongside = true,
+    .says_of_topic = says_of_topic,
     .answer = answer,
     .parse = parse,
     .started = started,
