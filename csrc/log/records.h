@@ -38,14 +38,16 @@
  *                 uint64_t: from which seq on it holds messages. Written wherever its TOPIC is, and twice likewise.
  *   CURSOR        topic; seq: the cursor: messages before it have been delivered at least once.
  *   FINISH        topic; seq: a finished message; attributes: uint32_t: how many are finished from there on, itself
- *                 included; or body: int32_t[]: the distance from seq to each finished message. FINISH_UPTO: all that
+ *                 included; or body: int32_t[]: the distance from seq to each finished message. One that is not behind
+ *                 the cursor is not to be delivered (an earlier release delivers it). FINISH_UPTO: all that
  *                 were delivered up to seq are. FINISH_PARTS: all parts of the message are, but those with bits in the
  *                 body, uint64_t[]; with attributes, uint32_t: the number of the body's first word, others are as they
  *                 were. (Of such words there are more than 16: an earlier release passes over the record.)
  *   REDELIVERY    topic; seq of a message behind the cursor; attributes: struct redelivery.
  *   EMPTY         topic; seq: the cursor: the subscription holds nothing before it any more. id 0: messages before seq
  *                 neither wait for the topic's first subscription nor are kept by the topic itself any more.
- *   SEEK          topic; seq: the cursor is here now: all from here on is to be delivered, nothing before.
+ *   SEEK          topic; seq: the cursor is here now: all from here on is to be delivered, nothing before; SEEK_UPTO:
+ *                 but for what is finished already.
  *   UNSUBSCRIBE   topic: the subscription is deleted.
  *   ADOPT         topic; body: uint64_t[]: ids of messages in the job queue that the topic's first subscription also
  *                 gets; ADOPT_FROM: its cursor is at seq then, or before. ADOPT_ALL: it gets all in the job queue.
@@ -130,6 +132,7 @@ enum record_flag {
     FINISH_UPTO = 1,
     FINISH_PARTS = 2,
     TXN_COMMIT = 1,
+    SEEK_UPTO = 1,
     PENDING_PARTS = 1,
     PENDING_UPTO = 2,
     RECORD_FLAGS = 511, /* all that any kind has */

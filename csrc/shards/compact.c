@@ -5,6 +5,7 @@
 #include "log/large.h"
 #include "log/log_scan.h"
 #include "shards/delivery.h"
+#include "shards/finished_ahead.h"
 #include "shards/job_parts.h"
 #include "shards/known.h"
 #include "shards/large.h"
@@ -78,6 +79,18 @@ static void log_parts(struct worker *w, struct shard *s, const struct topic *t, 
     }
 }
 
+/* Counts, and logs, for which subscriptions a message is finished ahead of the cursor. */
+static uint32_t count_finished(const struct worker *w, const struct topic *t, uint64_t seq) {
+    uint32_t count = 0, n = w->subscriptions.finished_ahead.arena.live ? t->subscriptions : 0;
+    for (; n; n = worker_subscription(w, n)->next) count += finished_ahead_has(w, n, seq);
+    return count;
+}
+
+static void log_finished(struct worker *w, struct shard *s, const struct topic *t, uint64_t seq) {
+    for (uint32_t n = t->subscriptions; n; n = worker_subscription(w, n)->next)
+        if (finished_ahead_has(w, n, seq)) shard_log_finish_one(w, s, worker_subscription(w, n), seq);
+}
+
 /* Logs the state of a batch's jobs. On recovery all of them are first taken to be there and ready. */
 static void log_jobs(struct worker *w, struct shard *s, uint32_t whole, uint32_t jobs) {
     const struct job *all = job_at(w, whole);
@@ -95,7 +108,7 @@ static void log_jobs(struct worker *w, struct shard *s, uint32_t whole, uint32_t
 struct behind {
     uint32_t records;
     uint64_t bytes; /* of attributes and bodies */
-    uint32_t in_parts, jobs, pending;
+    uint32_t in_parts, jobs, pending, finished;
 };
 
 static struct behind find_behind(struct worker *w, uint32_t topic, const struct record *r, uint32_t job, bool held) {
@@ -108,9 +121,10 @@ static struct behind find_behind(struct worker *w, uint32_t topic, const struct 
     b.in_parts = references->in_parts;
     b.jobs = job && job_at(w, job)->state == JOB_SPLIT ? queue_jobs_of(w, job) : 0;
     b.pending = t->transactions ? transactions_pending(w, t, r->seq, &b.bytes) : 0;
-    b.records = 1 + b.in_parts + b.jobs + b.pending;
+    b.finished = held ? count_finished(w, t, r->seq) : 0;
+    b.records = 1 + b.in_parts + b.jobs + b.pending + b.finished;
     b.bytes += references->count * sizeof *references->items + references->parts_bytes;
-    b.bytes += b.jobs * sizeof(struct state_attributes);
+    b.bytes += b.jobs * sizeof(struct state_attributes) + b.finished * sizeof(uint32_t);
     return b;
 }
 
@@ -170,6 +184,7 @@ static enum outcome move(struct worker *w, struct shard *s, uint32_t topic, cons
         stream_move(&t->stream, r->seq, to);
         if (b.in_parts) log_parts(w, s, t, r);
         if (b.pending) transactions_moved(w, s, t, r->seq);
+        if (b.finished) log_finished(w, s, t, r->seq);
     }
     if (job) queue_moved(w, job, to);
     if (b.jobs) log_jobs(w, s, job, b.jobs);

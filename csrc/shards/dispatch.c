@@ -9,6 +9,7 @@
 #include "shards/delivery.h"
 #include "shards/due.h"
 #include "shards/finish.h"
+#include "shards/finished_ahead.h"
 #include "shards/key_owners.h"
 #include "shards/keys_in_flight.h"
 #include "shards/naming.h"
@@ -22,6 +23,7 @@
 #include "shards/stream.h"
 #include "shards/subscription.h"
 #include "shards/transaction_acks.h"
+#include "shards/transactions.h"
 #include "shards/unreadable.h"
 
 /* Limits for one subscription in one turn, so that other subscriptions and requests get their share, and acceptors can
@@ -363,10 +365,34 @@ static enum dispatched dispatch_again(struct worker *w, uint32_t subscription, u
     return ONE;
 }
 
+/* Passes the next message if it was acknowledged in a transaction before the channel was moved back: it is finished, or
+ * waits for the end of that. NOTHING: it was not. */
+static enum dispatched pass_acknowledged(struct worker *w, uint32_t subscription, uint64_t seq) {
+    const struct topic *t = subscription_topic(w, worker_subscription(w, subscription));
+    if (finished_ahead_has(w, subscription, seq)) {
+        if (!subscription_pass_over(w, subscription, seq)) return STUCK;
+        return finished_ahead_take(w, subscription, seq) ? ONE : NOTHING;
+    }
+    const struct record *r = transactions_hold(w, subscription, seq) ? message_head(w, t, seq) : NULL;
+    if (!r) return NOTHING;
+    uint32_t delivery = delivery_make(w, subscription, seq, r->id);
+    if (!delivery) return STUCK;
+    subscription_pass(w, subscription);
+    worker_delivery(w, delivery)->attempts = 1; /* it was delivered when it was acknowledged */
+    delivery_defer(w, delivery, DELIVERY_PENDING_NS);
+    return ONE;
+}
+
+static bool may_be_acknowledged(const struct worker *w, const struct subscription *s) {
+    return s->ahead_first || subscription_topic(w, s)->transactions;
+}
+
 static enum dispatched dispatch_front(struct worker *w, uint32_t subscription, uint64_t seq, uint32_t consumer) {
     struct subscription *s = worker_subscription(w, subscription);
     const struct topic *t = subscription_topic(w, s);
     bool compacted = worker_consumer(w, consumer)->compacted;
+    enum dispatched passed = may_be_acknowledged(w, s) ? pass_acknowledged(w, subscription, seq) : NOTHING;
+    if (passed != NOTHING) return passed;
     if (sampled_out(w, worker_consumer(w, consumer)) || (compacted && compacted_hides(w, s->topic, seq))) {
         if (!subscription_pass_over(w, subscription, seq)) return STUCK;
         return compacted ? HIDDEN : ONE;
@@ -525,6 +551,9 @@ static enum dispatched dispatch_new_keyed(struct worker *w, uint32_t subscriptio
            subscription_front(w, subscription, &seq)) {
         if (k->looked >= DISPATCH_LOOKED * w->piece) return ONE;
         k->looked += LOOKED_FOR_ONE;
+        enum dispatched passed = may_be_acknowledged(w, s) ? pass_acknowledged(w, subscription, seq) : NOTHING;
+        if (passed == STUCK) return STUCK;
+        if (passed == ONE) continue;
         const struct record *r = message_of(w, t, seq);
         enum readable readable = message_readable(w, t, r);
         if (readable == READ_MORE) return ONE;

@@ -11,6 +11,7 @@
 #include "shards/dismiss.h"
 #include "shards/drain.h"
 #include "shards/finish.h"
+#include "shards/finished_ahead.h"
 #include "shards/handover_state.h"
 #include "shards/known.h"
 #include "shards/records.h"
@@ -69,8 +70,9 @@ static enum outcome move(struct worker *w, uint32_t client, uint32_t subscriptio
         c->upto = 1;
         return MORE;
     }
+    if (!(m->flags & MSG_UPTO)) finished_ahead_forget(w, subscription);
     subscription_seek(w, subscription, to);
-    if (s->number) shard_log_seek(w, shard, s);
+    if (s->number) shard_log_seek(w, shard, s, m->flags & MSG_UPTO ? SEEK_UPTO : 0);
     return DONE;
 }
 
@@ -250,7 +252,8 @@ enum outcome position_backlog(struct worker *w, uint32_t client, uint32_t topic,
             if (seq >= end) break;
             worker_step(w);
             const struct record *r = message_head(w, t, seq);
-            bool ahead = seq >= s->cursor && !stream_delayed(&t->stream, seq);
+            bool ahead =
+                seq >= s->cursor && !stream_delayed(&t->stream, seq) && !finished_ahead_has(w, subscription, seq);
             if (r && (seq < m->id || ahead || delivery_find(w, subscription, r->id))) count_entry(&figures, r);
         }
         a.seq = seq < end ? seq : end;

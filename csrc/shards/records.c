@@ -270,8 +270,9 @@ void shard_log_subscription(struct worker *w, struct shard *s, struct subscripti
     of->logged_cursor = of->cursor;
 }
 
-void shard_log_seek(struct worker *w, struct shard *s, struct subscription *of) {
+void shard_log_seek(struct worker *w, struct shard *s, struct subscription *of, uint16_t flags) {
     struct record head = head_of_subscription(w, RECORD_SEEK, of, of->cursor);
+    head.flags = flags;
     append_twice(w, s, &head, NULL, NULL, 0);
     of->logged_cursor = of->cursor;
 }
@@ -301,6 +302,13 @@ void shard_log_finish(struct worker *w, struct shard *s, struct subscription *of
         append(w, s, &head, NULL, of->acks, of->ack_count * sizeof *of->acks);
     }
     of->ack_count = 0;
+}
+
+void shard_log_finish_one(struct worker *w, struct shard *s, const struct subscription *of, uint64_t seq) {
+    struct record head = head_of_subscription(w, RECORD_FINISH, of, seq);
+    const uint32_t one = 1;
+    head.attribute_bytes = sizeof one;
+    append(w, s, &head, &one, NULL, 0);
 }
 
 void shard_log_finish_upto(struct worker *w, struct shard *s, const struct subscription *of, uint64_t seq) {

@@ -35,10 +35,13 @@ log_position shard_log_moved(struct worker *w, struct shard *s, uint32_t topic, 
 void shard_log_references(struct worker *w, struct shard *s, uint32_t topic, const struct record *of, uint16_t flags,
                           const struct reference *references, size_t count);
 void shard_log_subscription(struct worker *w, struct shard *s, struct subscription *of);
-void shard_log_seek(struct worker *w, struct shard *s, struct subscription *of);
+/* flags: SEEK_UPTO. */
+void shard_log_seek(struct worker *w, struct shard *s, struct subscription *of, uint16_t flags);
 void shard_log_cursor(struct worker *w, struct shard *s, struct subscription *of);
 /* Writes the finishes that subscription_finished has noted, and forgets them. */
 void shard_log_finish(struct worker *w, struct shard *s, struct subscription *of);
+/* Says that one is finished that may be ahead of the cursor. */
+void shard_log_finish_one(struct worker *w, struct shard *s, const struct subscription *of, uint64_t seq);
 /* Says that all that were delivered up to a seq are finished. */
 void shard_log_finish_upto(struct worker *w, struct shard *s, const struct subscription *of, uint64_t seq);
 void shard_log_finish_parts(struct worker *w, struct shard *s, const struct subscription *of, uint64_t seq,

@@ -8,6 +8,7 @@
 #include "shards/backlog.h"
 #include "shards/delivery.h"
 #include "shards/durable.h"
+#include "shards/finished_ahead.h"
 #include "shards/job_parts.h"
 #include "shards/known.h"
 #include "shards/parts.h"
@@ -129,6 +130,9 @@ static uint32_t delivery_of_seq(struct worker *w, const struct shard *s, uint32_
 
 static void finish(struct worker *w, const struct shard *s, uint32_t subscription, uint64_t seq) {
     uint32_t delivery = delivery_of_seq(w, s, subscription, seq);
+    const struct subscription *of = worker_subscription(w, subscription);
+    bool ahead = seq >= of->cursor && stream_place(&subscription_topic(w, of)->stream, seq);
+    if (!delivery && ahead) finished_ahead_add(w, subscription, seq);
     if (!delivery) return;
     delivery_take(w, delivery);
     delivery_forget(w, delivery);
@@ -198,11 +202,12 @@ static bool has_taken(const struct worker *w, const struct shard *s, uint32_t su
 
 /* Moves a subscription. In life it had passed the jobs that begin_at has put ahead of it because of damage. So it
  * passes them first: then it is set back, and takes back what the topic only retains, too. */
-static void replay_seek(struct worker *w, uint32_t subscription, uint64_t seq) {
+static void replay_seek(struct worker *w, uint32_t subscription, const struct record *r) {
     const struct subscription *of = worker_subscription(w, subscription);
     bool retains = subscription_topic(w, of)->stream.retains;
     if (retains && of->passed_until > of->cursor) subscription_release_ahead(w, subscription, of->passed_until);
-    subscription_seek(w, subscription, seq);
+    if (!(r->flags & SEEK_UPTO)) finished_ahead_forget(w, subscription);
+    subscription_seek(w, subscription, r->seq);
 }
 
 static void replay_adopt(struct worker *w, const struct shard *s, uint32_t subscription, const struct record *r) {
@@ -373,7 +378,7 @@ void replay_subscription_record(struct worker *w, struct shard *s, const struct 
     case RECORD_FINISH: replay_finish(w, s, subscription, r); break;
     case RECORD_REDELIVERY: replay_redelivery(w, s, subscription, r); break;
     case RECORD_EMPTY: subscription_empty(w, subscription, r->seq); break;
-    case RECORD_SEEK: replay_seek(w, subscription, r->seq); break;
+    case RECORD_SEEK: replay_seek(w, subscription, r); break;
     case RECORD_ADOPT: replay_adopt(w, s, subscription, r); break;
     case RECORD_UNSUBSCRIBE:
         shard_unknow_subscription(s, (uint32_t)r->id);

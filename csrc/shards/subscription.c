@@ -7,6 +7,7 @@
 #include "shards/consumer.h"
 #include "shards/delivery.h"
 #include "shards/due.h"
+#include "shards/finished_ahead.h"
 #include "shards/handover_state.h"
 #include "shards/key_owners.h"
 #include "shards/parts.h"
@@ -14,6 +15,7 @@
 #include "shards/split.h"
 #include "shards/stream.h"
 #include "shards/tomb.h"
+#include "shards/transactions.h"
 #include "shards/unheld.h"
 #include "shards/unreadable.h"
 
@@ -24,6 +26,7 @@ bool subscriptions_open(struct subscriptions *all, uint32_t limit, uint32_t cons
            arena_open(&all->consumers, sizeof(struct consumer), consumer_limit) &&
            arena_open(&all->deliveries, sizeof(struct delivery), delivery_limit) &&
            arena_open(&all->slots, sizeof(struct slot_use), WORKER_MAX_SLOTS) && parts_open(all) &&
+           arena_open(&all->finished_ahead.arena, sizeof(struct finished_message), WORKER_MAX_IN_TRANSACTIONS + 1) &&
            index_open(&all->index, delivery_limit, shards);
 }
 
@@ -43,6 +46,8 @@ void subscriptions_close(struct subscriptions *all) {
     map_free(&all->slot_uses);
     key_owners_free(all);
     map_free(&all->parts_of);
+    map_free(&all->finished_ahead.by_seq);
+    arena_close(&all->finished_ahead.arena);
     arena_close(&all->slots);
     arena_close(&all->parts);
     heap_free(&all->flights);
@@ -315,6 +320,7 @@ void subscription_unlink(struct worker *w, uint32_t subscription) {
     struct topic *t = subscription_topic(w, s);
     subscription_leave_lists(w, subscription);
     subscription_unpin(w, subscription);
+    finished_ahead_forget(w, subscription);
     uint32_t *link = &t->subscriptions;
     while (*link != subscription) link = &worker_subscription(w, *link)->next;
     *link = s->next;
@@ -348,7 +354,10 @@ static void come_again(struct worker *w, uint32_t subscription, uint64_t seq) {
     uint32_t delivery = delivery_make(w, subscription, seq, r->id);
     if (!delivery) process_die("more deliveries than a worker can hold");
     worker_delivery(w, delivery)->attempts = 1;
-    delivery_again(w, delivery);
+    if (transactions_hold(w, subscription, seq))
+        delivery_defer(w, delivery, DELIVERY_PENDING_NS);
+    else
+        delivery_again(w, delivery);
 }
 
 void subscription_advance(struct worker *w, uint32_t subscription, uint64_t cursor) {
@@ -357,13 +366,17 @@ void subscription_advance(struct worker *w, uint32_t subscription, uint64_t curs
     const struct stream *stream = &t->stream;
     uint64_t given = topic_given_until(t), until = cursor < given ? cursor : given;
     for (uint64_t seq; position_front(w, subscription, until, &seq); s->cursor++) {
+        if (finished_ahead_take(w, subscription, seq)) continue;
         position_pass(w, subscription);
         come_again(w, subscription, seq);
     }
     for (uint64_t seq = stream_next(stream, s->cursor); seq < until; seq = stream_next(stream, seq + 1)) {
         if (stream_delayed(stream, seq)) continue;
-        come_again(w, subscription, seq);
         s->taken++;
+        if (finished_ahead_take(w, subscription, seq))
+            message_release(w, s->topic, seq);
+        else
+            come_again(w, subscription, seq);
     }
     if (cursor > s->cursor) s->cursor = cursor;
     if (s->cursor > s->logged_cursor) s->logged_cursor = s->cursor;

@@ -18,6 +18,7 @@
  *   policy.c         which consumer gets the next message, if they do not take turns
  *   unheld.c         what a subscription that was set back does not hold
  *   subscription.c   the cursor, and what it passes
+ *   finished_ahead.c what is finished before the cursor comes to it
  *   seek.c           where a subscription may begin, and how it is moved
  *
  * What is done with these, and logged:
@@ -139,6 +140,23 @@ struct subscription {
     /* The seq of that acknowledgement, NO_PLACE: it is not done yet; and the first part of the message that it leaves,
      * UPTO_ALL: it leaves none. */
     uint64_t upto_seq;
+    /* What is finished ahead of it (finished_ahead.c): the first in the list, and when that was begun. */
+    uint32_t ahead_first;
+    uint64_t ahead_round;
+};
+
+struct finished_message {
+    uint32_t arena_link;
+    uint32_t previous, next; /* in its subscription's list */
+    uint32_t later;          /* of the first in a list that was forgotten: the first in the next such list */
+    uint64_t round, seq;     /* subscription.ahead_round of its list */
+};
+
+struct finished_ahead {
+    struct arena arena;
+    struct map by_seq; /* by round and seq */
+    uint64_t rounds;
+    uint32_t forgotten; /* lists to be freed: the first in a list */
 };
 
 struct consumer {
@@ -241,6 +259,7 @@ struct subscriptions {
     struct map slot_uses;           /* by subscription and slot */
     struct map parts_of;            /* by delivery */
     struct map numbers;             /* of consumers: by client and number */
+    struct finished_ahead finished_ahead;
     struct index index;
     struct heap flights;   /* consumers, by a time not later than the first deadline of their deliveries */
     struct heap deadlines; /* deliveries that are deferred, or in flight for less than their consumer's timeout */

@@ -198,7 +198,7 @@ static void begin(struct worker *w, uint32_t subscription, const struct subscrib
     const struct subscription *s = worker_subscription(w, subscription);
     const struct topic *t = subscription_topic(w, s);
     subscription_seek(w, subscription, position_find(w, t, start->start, start->at, t->retention));
-    if (s->number) shard_log_seek(w, shard_of_topic(w, t), worker_subscription(w, subscription));
+    if (s->number) shard_log_seek(w, shard_of_topic(w, t), worker_subscription(w, subscription), 0);
 }
 
 static enum outcome make_reader(struct worker *w, uint32_t topic, const struct channel_wish *wish,

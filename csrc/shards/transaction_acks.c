@@ -8,6 +8,7 @@
 #include "shards/consumer.h"
 #include "shards/delivery.h"
 #include "shards/finish.h"
+#include "shards/finished_ahead.h"
 #include "shards/parts.h"
 #include "shards/records.h"
 #include "shards/room.h"
@@ -28,20 +29,9 @@ static struct transaction *transaction_of(const struct worker *w, const struct a
 
 /* --- the table ---------------------------------------------------------------------------------------------------- */
 
-static uint64_t key_of(const struct worker *w, uint64_t era, uint64_t seq) {
-    const uint64_t words[2] = {era, seq};
-    return siphash(w->topics.key, words, sizeof words);
-}
-
-/* The first acknowledgement of a message, or 0. */
-static uint32_t first_of(const struct worker *w, const struct topic *t, uint64_t seq) {
-    uint32_t n = t->transactions ? map_find(&w->transactions.by_message, key_of(w, t->era, seq)) : 0;
-    return n && at(w, n)->seq == seq && transaction_of(w, at(w, n))->era == t->era ? n : 0;
-}
-
 static void name_first(struct worker *w, const struct acknowledgement *a, uint32_t first) {
     struct map *map = &w->transactions.by_message;
-    uint64_t key = key_of(w, transaction_of(w, a)->era, a->seq);
+    uint64_t key = acknowledgement_key(w, transaction_of(w, a)->era, a->seq);
     if (map_find(map, key)) map_remove(map, key);
     if (first && !map_insert(map, key, first)) process_die("out of memory");
 }
@@ -50,7 +40,7 @@ static void name_first(struct worker *w, const struct acknowledgement *a, uint32
 static void supersede(struct worker *w, uint32_t acknowledgement) {
     const struct acknowledgement *a = at(w, acknowledgement);
     const struct topic *t = topic_at(&w->topics, transaction_of(w, a)->topic);
-    for (uint32_t n = first_of(w, t, a->seq); n; n = at(w, n)->same_next)
+    for (uint32_t n = acknowledgement_first(w, t, a->seq); n; n = at(w, n)->same_next)
         if (n != acknowledgement && at(w, n)->subscription == a->subscription && !at(w, n)->left) at(w, n)->over = true;
 }
 
@@ -65,7 +55,7 @@ static struct acknowledgement *add(struct worker *w, uint32_t transaction, uint6
     struct transactions *all = &w->transactions;
     struct transaction *of = transaction_at(all, transaction);
     uint32_t n = arena_take(&all->acknowledgements);
-    uint32_t first = first_of(w, topic_at(&w->topics, of->topic), seq);
+    uint32_t first = acknowledgement_first(w, topic_at(&w->topics, of->topic), seq);
     struct acknowledgement *a = at(w, n);
     *a = (struct acknowledgement){.transaction = transaction, .previous = of->last, .subscription = subscription};
     a->seq = seq;
@@ -117,7 +107,7 @@ void acknowledgement_forget(struct worker *w, uint32_t acknowledgement) {
 static uint32_t find_parts(const struct worker *w, uint32_t transaction, uint32_t subscription, uint64_t seq,
                            bool upto) {
     const struct topic *t = topic_at(&w->topics, worker_transaction(w, transaction)->topic);
-    for (uint32_t n = transaction ? first_of(w, t, seq) : 0; n; n = at(w, n)->same_next) {
+    for (uint32_t n = transaction ? acknowledgement_first(w, t, seq) : 0; n; n = at(w, n)->same_next) {
         const struct acknowledgement *a = at(w, n);
         if (a->subscription == subscription && a->transaction == transaction && a->left && a->upto == upto) return n;
     }
@@ -137,6 +127,11 @@ static bool is_pending(const struct worker *w, uint32_t delivery) {
     return d->state == DELIVERY_DEFERRED && d->deadline_ns == DELIVERY_PENDING_NS;
 }
 
+static bool are_all_held(const struct worker *w, uint32_t delivery) {
+    const struct delivery *d = worker_delivery(w, delivery);
+    return is_pending(w, delivery) || transactions_hold(w, d->subscription, d->seq);
+}
+
 /* Adds the parts that an acknowledgement would finish, as far as `words`. */
 static void add_finished(const struct parts_left *left, uint64_t *bits, uint32_t words) {
     for (uint32_t i = 0; i < words; i++) bits[i] |= i < left->words ? ~left->bits[i] : UINT64_MAX;
@@ -149,7 +144,7 @@ static bool pending_parts(const struct worker *w, uint32_t delivery, uint64_t *b
     bool any = false;
     if (words) memset(bits, 0, words * sizeof *bits);
     if (!w->transactions.in_parts && !w->transactions.in_many_parts) return false;
-    for (uint32_t n = first_of(w, subscription_topic(w, s), d->seq); n; n = at(w, n)->same_next) {
+    for (uint32_t n = acknowledgement_first(w, subscription_topic(w, s), d->seq); n; n = at(w, n)->same_next) {
         const struct parts_left *left = at(w, n)->subscription == s->number ? at(w, n)->left : NULL;
         if (left) add_finished(left, bits, words);
         any |= left != NULL;
@@ -181,7 +176,7 @@ static bool may_acknowledge(const struct worker *w, uint32_t delivery, const str
     const struct delivery *d = worker_delivery(w, delivery);
     uint64_t pending[PARTS_MAX_WORDS], any = 0;
     struct parts_left all;
-    if (is_pending(w, delivery) || d->part || d->state == DELIVERY_SPLIT) return false;
+    if (are_all_held(w, delivery) || d->part || d->state == DELIVERY_SPLIT) return false;
     if (!left) return !are_some_pending(w, delivery);
     delivery_all_parts(w, delivery, &all);
     (void)pending_parts(w, delivery, pending, all.words);
@@ -201,6 +196,7 @@ static void set_aside(struct worker *w, uint32_t delivery) {
 bool transactions_keep(struct worker *w, uint32_t delivery, bool splits) {
     struct parts_left rest;
     bool keeps = are_some_pending(w, delivery) && (splits || !free_parts(w, delivery, &rest));
+    keeps |= are_all_held(w, delivery);
     if (keeps) set_aside(w, delivery);
     return keeps;
 }
@@ -222,16 +218,31 @@ static uint32_t delivery_of(const struct worker *w, const struct acknowledgement
     return r ? delivery_find(w, subscription, r->id) : 0;
 }
 
+/* Ends an acknowledgement of a whole message. `delivery` 0: it is not behind the channel's cursor, or is finished. */
+static void settle_whole(struct worker *w, const struct acknowledgement *a, uint32_t delivery, bool commit) {
+    if (delivery && !commit && is_pending(w, delivery)) {
+        delivery_take(w, delivery);
+        delivery_again(w, delivery);
+    }
+    if (!commit) return;
+    if (delivery) delivery_drop(w, delivery);
+    /* The channel was moved back, and comes to it once more. */
+    uint32_t subscription = shard_subscription(transaction_of(w, a)->shard, a->subscription);
+    if (subscription && a->seq >= worker_subscription(w, subscription)->cursor)
+        finished_ahead_add(w, subscription, a->seq);
+}
+
 /* Ends an acknowledgement. Returns the delivery if some of its parts are still unfinished; 0: it is finished, deleted,
  * or to be delivered again. `kept`: the parts that a commit leaves; NULL: none. */
 static uint32_t settle(struct worker *w, const struct acknowledgement *a, const struct parts_left *kept, bool commit) {
     uint32_t delivery = delivery_of(w, a);
     struct parts_left left;
-    if (a->over || !delivery || (!kept && !is_pending(w, delivery))) return 0;
+    if (!a->over && !kept) settle_whole(w, a, delivery, commit);
+    if (a->over || !delivery || !kept) return 0;
     /* The channel was moved back, and the message is being delivered again. */
     bool is_split = worker_delivery(w, delivery)->state == DELIVERY_SPLIT;
     if (is_split && !commit) return 0;
-    if (commit && kept) {
+    if (commit) {
         delivery_all_parts(w, delivery, &left);
         if (left.words > kept->words) left.words = kept->words;
         for (uint32_t i = 0; i < left.words; i++) left.bits[i] &= kept->bits[i];
@@ -330,7 +341,7 @@ static bool spare_pending(const struct worker *w, uint32_t delivery, struct part
 /* Acknowledges the rest of messages that transactions have acknowledged in part. */
 static enum outcome acknowledge_rest(struct worker *w, uint32_t delivery, uint64_t number, struct parts_left *left,
                                      uint8_t *status) {
-    if (is_pending(w, delivery)) return DONE;
+    if (are_all_held(w, delivery)) return DONE;
     bool some = are_some_pending(w, delivery);
     if (some && !spare_pending(w, delivery, left)) {
         set_aside(w, delivery);
@@ -439,7 +450,7 @@ enum outcome transaction_acknowledge(struct worker *w, uint32_t client, uint32_t
 static void tell_pending(const struct worker *w, const struct subscription *s, uint64_t seq,
                          struct pending_figures *out) {
     const struct topic *t = subscription_topic(w, s);
-    uint32_t first = seq == NO_PLACE ? 0 : first_of(w, t, seq);
+    uint32_t first = seq == NO_PLACE ? 0 : acknowledgement_first(w, t, seq);
     const struct record *r = first ? message_head(w, t, seq) : NULL;
     struct headers h = {0};
     if (r && message_headers_bytes(r)) memcpy(&h, record_body(r), sizeof h);
@@ -473,7 +484,7 @@ void transaction_pending(struct worker *w, uint32_t client, uint32_t topic, cons
 /* --- a message that moves ----------------------------------------------------------------------------------------- */
 
 void transactions_settle(struct worker *w, uint32_t topic, uint64_t seq) {
-    for (uint32_t n = first_of(w, topic_at(&w->topics, topic), seq), next; n; n = next) {
+    for (uint32_t n = acknowledgement_first(w, topic_at(&w->topics, topic), seq), next; n; n = next) {
         enum transaction_state state = transaction_of(w, at(w, n))->state;
         next = at(w, n)->same_next;
         if (state) acknowledgement_end(w, n, state == TRANSACTION_COMMITTING);
@@ -482,7 +493,7 @@ void transactions_settle(struct worker *w, uint32_t topic, uint64_t seq) {
 
 uint32_t transactions_pending(const struct worker *w, const struct topic *t, uint64_t seq, uint64_t *bytes) {
     uint32_t count = 0;
-    for (uint32_t n = first_of(w, t, seq); n; n = at(w, n)->same_next) {
+    for (uint32_t n = acknowledgement_first(w, t, seq); n; n = at(w, n)->same_next) {
         count++;
         *bytes += pending_bytes(at(w, n)->left);
     }
@@ -490,7 +501,7 @@ uint32_t transactions_pending(const struct worker *w, const struct topic *t, uin
 }
 
 void transactions_moved(struct worker *w, struct shard *s, const struct topic *t, uint64_t seq) {
-    for (uint32_t n = first_of(w, t, seq), next; n; n = next) {
+    for (uint32_t n = acknowledgement_first(w, t, seq), next; n; n = next) {
         struct acknowledgement *a = at(w, n);
         uint32_t subscription = shard_subscription(s, a->subscription);
         next = a->same_next;
@@ -519,10 +530,10 @@ static bool leaves_no_more(const struct parts_left *left, const struct parts_lef
 static uint32_t find(const struct worker *w, uint32_t transaction, uint32_t subscription, uint64_t seq,
                      const struct parts_left *left, bool upto) {
     const struct topic *t = topic_at(&w->topics, worker_transaction(w, transaction)->topic);
-    for (uint32_t n = first_of(w, t, seq); n; n = at(w, n)->same_next) {
+    for (uint32_t n = acknowledgement_first(w, t, seq); n; n = at(w, n)->same_next) {
         const struct acknowledgement *a = at(w, n);
         if (a->subscription != subscription || a->transaction != transaction || !a->left != !left) continue;
-        if (!left || (a->upto == upto && leaves_no_more(left, a->left))) return n;
+        if (a->upto == upto && (!left || leaves_no_more(left, a->left))) return n;
     }
     return 0;
 }
@@ -539,7 +550,8 @@ void replay_pending(struct worker *w, struct shard *s, uint32_t topic, const str
     memcpy(left.bits, record_body(r), left.words * sizeof *left.bits);
     const struct record *of = log_read(s->log, stream_place(&t->stream, r->seq));
     uint32_t delivery = of ? delivery_find(w, subscription, of->id) : 0;
-    if (!delivery) return;
+    /* A channel that was moved back may not have come to it yet. */
+    if (!of || (!delivery && r->flags & PENDING_PARTS)) return;
     uint32_t transaction = replay_take(w, topic, txn);
     const struct parts_left *some = r->flags & PENDING_PARTS ? &left : NULL;
     bool upto = (r->flags & PENDING_UPTO) != 0;
@@ -558,10 +570,9 @@ void replay_pending(struct worker *w, struct shard *s, uint32_t topic, const str
         stands_at(w, there, position);
         if (some) add_parts(a->left, some);
         a->over = false;
-        a->upto |= upto;
         supersede(w, there);
     } else {
         add(w, transaction, r->seq, position, (uint32_t)r->id, some, upto);
     }
-    note(w, delivery, some);
+    if (delivery) note(w, delivery, some);
 }

@@ -24,7 +24,7 @@ void transactions_close(struct transactions *all) {
 
 /* --- the table ---------------------------------------------------------------------------------------------------- */
 
-/* Clients say the number. */
+/* Of a transaction's number, or a seq: clients say both. */
 static uint64_t key_of(const struct worker *w, uint64_t era, uint64_t number) {
     const uint64_t words[2] = {era, number};
     return siphash(w->topics.key, words, sizeof words);
@@ -34,6 +34,27 @@ uint32_t transaction_find(const struct worker *w, uint32_t topic, uint64_t numbe
     const struct topic *t = topic_at(&w->topics, topic);
     uint32_t n = t->transactions ? map_find(&w->transactions.by_number, key_of(w, t->era, number)) : 0;
     return n && worker_transaction(w, n)->era == t->era && worker_transaction(w, n)->number == number ? n : 0;
+}
+
+uint64_t acknowledgement_key(const struct worker *w, uint64_t era, uint64_t seq) {
+    return key_of(w, era, seq);
+}
+
+uint32_t acknowledgement_first(const struct worker *w, const struct topic *t, uint64_t seq) {
+    uint32_t n = t->transactions ? map_find(&w->transactions.by_message, key_of(w, t->era, seq)) : 0;
+    const struct acknowledgement *a = acknowledgement_at(&w->transactions, n);
+    return n && a->seq == seq && worker_transaction(w, a->transaction)->era == t->era ? n : 0;
+}
+
+bool transactions_hold(const struct worker *w, uint32_t subscription, uint64_t seq) {
+    const struct subscription *s = worker_subscription(w, subscription);
+    const struct topic *t = topic_at(&w->topics, s->topic);
+    const struct acknowledgement *a;
+    for (uint32_t n = acknowledgement_first(w, t, seq); n; n = a->same_next) {
+        a = acknowledgement_at(&w->transactions, n);
+        if (a->subscription == s->number && !a->left && !a->upto && !a->over) return true;
+    }
+    return false;
 }
 
 /* Puts a transaction into its topic's list behind another one; 0: first. */

@@ -24,6 +24,13 @@ void transaction_free(struct worker *w, uint32_t transaction);
 void transaction_remove(struct worker *w, uint32_t transaction);
 bool transaction_is_there(const struct worker *w, const struct transaction *of);
 
+/* The key of a message that a topic's transactions acknowledge, and its first acknowledgement; 0: it has none. */
+uint64_t acknowledgement_key(const struct worker *w, uint64_t era, uint64_t seq);
+uint32_t acknowledgement_first(const struct worker *w, const struct topic *t, uint64_t seq);
+/* Whether a transaction has acknowledged a whole message, not cumulatively: it is not delivered meanwhile, also where
+ * the channel was moved back. */
+bool transactions_hold(const struct worker *w, uint32_t subscription, uint64_t seq);
+
 /* As transaction_take, but there is always room, or the worker dies. */
 uint32_t replay_take(struct worker *w, uint32_t topic, uint64_t number);
 

@@ -16,6 +16,7 @@
 #include "shards/delivery.h"
 #include "shards/dispatch.h"
 #include "shards/finish.h"
+#include "shards/finished_ahead.h"
 #include "shards/give_up.h"
 #include "shards/handover.h"
 #include "shards/large_left.h"
@@ -318,6 +319,7 @@ static bool go_on(struct worker *w) {
     busy |= tombs_clear(w);
     busy |= subscriptions_clear_orphans(w);
     busy |= transactions_clear(w);
+    busy |= finished_ahead_clear(w);
     busy |= handovers_go_on(w);
     busy |= releases_go_on(w);
     busy |= keepings_go_on(w);

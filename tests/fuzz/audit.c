@@ -8,6 +8,7 @@
 
 #include "shards/consumer.h"
 #include "shards/delivery.h"
+#include "shards/finished_ahead.h"
 #include "shards/handover_state.h"
 #include "shards/known.h"
 #include "shards/parts.h"
@@ -417,6 +418,8 @@ static void add_channel(const struct worker *w, struct holdings *all, const stru
                     (d->state == DELIVERY_DEFERRED && d->deadline_ns > w->now_ns);
         else if (seq < s->cursor || seq >= topic_given_until(t) || stream_delayed(&t->stream, seq))
             continue;
+        else
+            state = finished_ahead_has(w, subscription, seq);
         add(all, (struct holding){A_MESSAGE_OF_CHANNEL, place, id, state, ""}, s->name, s->name_bytes);
     }
 }

@@ -175,9 +175,7 @@ class Play:
         self._anew()
 
     def seek(self, which: int) -> None:
-        """Back to a message, from which on nothing is acknowledged then; while no transaction has acknowledged any."""
-        if any(entry.pending is not None for entry in self.topic.entries):
-            return
+        """To a message, from which on nothing is acknowledged then; what a transaction has acknowledged stays so."""
         at = which % (len(self.topic.entries) + 1)
         if at == len(self.topic.entries) or not self.topic.entries:
             return

@@ -15,7 +15,7 @@ import pytest
 from mq_shards.csrc._core import lib
 
 from tests.shards.bench import DELETE, GONE, NOT_FOUND, OK, RESERVE, SECOND, SHARDS, WATCH
-from tests.shards.positions import EARLIEST, LATEST, publish
+from tests.shards.positions import EARLIEST, LATEST, SEQ, publish
 from tests.shards.subscriptions import SUBSCRIBE, Channels, roll
 from tests.shards.test_open_transactions import COMMIT, MSG_TXN, compact, drop_dead, open_ones
 from tests.shards.test_packed import packed
@@ -169,7 +169,8 @@ class Script:
     def seek(self) -> None:
         flags = self.dice.choice([0, lib.MSG_UPTO, lib.MSG_DISMISS])
         channel = self.dice.choice(CHANNELS).encode()
-        self.raw(lib.MSG_SEEK, 998, pri=self.dice.choice([EARLIEST, LATEST]), ttr=0, flags=flags, body=channel)
+        start = self.dice.choice([EARLIEST, LATEST, SEQ])
+        self.raw(lib.MSG_SEEK, 998, pri=start, ttr=self.seq(), flags=flags, body=channel)
 
     def roll(self) -> None:
         roll(self.bench)
