@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-import struct
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+from mq_shards.csrc._core import ffi
 from mq_shards.shards import durable
 from mq_shards.shards.reader.scan import SENT, Columns, heads
 from mq_shards.shards.reader.shard import MAX_STRETCHES, ChangedError, ShardView, Span
 
-# The head of a run: uint32 segment, uint32 records, uint64 bytes; then that many bytes of records, each padded to 8.
-RUN_HEAD: Final = struct.Struct("<IIQ")
+# A run is a struct run (csrc/pipeline/decode.h), then its bytes of records, each padded to 8.
+HEAD_BYTES: Final = ffi.sizeof("struct run")
 MAX_FILES: Final = 64  # most segments in one answer
 MAX_STRETCHES_OF_MANY: Final = 1024  # most stretches of a segment, in an answer to many ranges
 
@@ -44,7 +44,7 @@ class Run:
 
     @property
     def head(self) -> bytes:
-        return RUN_HEAD.pack(self.segment, self.records, self.size)
+        return bytes(ffi.buffer(ffi.new("struct run *", (self.segment, self.records, self.size))))
 
     def add(self, records: int, offset: int, length: int) -> None:
         self.records += records
@@ -106,7 +106,7 @@ class Runs:
     @property
     def size(self) -> int:
         """Bytes to send, heads included."""
-        return sum(RUN_HEAD.size + run.size for run in self.runs)
+        return sum(HEAD_BYTES + run.size for run in self.runs)
 
     def __enter__(self) -> Runs:
         return self

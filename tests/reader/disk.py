@@ -12,7 +12,6 @@ import crc32c
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.shards.dump import Damage, Record, decode_segment
 from mq_shards.shards.paths import segment_name, shard_path
-from mq_shards.shards.reader.runs import RUN_HEAD
 from mq_shards.shards.reader.view import DataView
 
 from tests.shards.bench import OK, SHARDS
@@ -20,6 +19,7 @@ from tests.shards.subscriptions import Channels
 
 SEGMENT_BYTES = 160 << 10
 TOPIC, PUBLISH, MOVED, STAGED = 1, 3, 6, 18
+RUN = struct.Struct("<IIQ")
 HEAD = struct.Struct("<IIBBHIQQQ")
 
 
@@ -58,8 +58,8 @@ class Disk(Channels):
         self.open(name, self.numbers[name])
         return self.numbers[name]
 
-    def open(self, name: str, number: int, shard: int = 0) -> None:
-        super().open(name, number, self.shard_of(name))
+    def open(self, name: str, number: int, shard: int = 0, flags: int = 0) -> None:
+        super().open(name, number, self.shard_of(name), flags)
 
     def publish(self, name: str, bodies: Sequence[bytes]) -> None:
         topic, first = self.topic(name), self.next_id + self.shard_of(name)
@@ -129,8 +129,8 @@ def decode_runs(data: bytes) -> list[Sent]:
     """What a reader far away makes of the bytes it got. Every CRC must be right. What is STAGED is no message."""
     found, at = [], 0
     while at < len(data):
-        segment, records, size = RUN_HEAD.unpack_from(data, at)
-        at += RUN_HEAD.size
+        segment, records, size = RUN.unpack_from(data, at)
+        at += RUN.size
         end = at + size
         for _ in range(records):
             length, crc, kind, attribute_bytes, _, _, seq, time_ns, id = HEAD.unpack_from(data, at)

@@ -8,8 +8,8 @@ from tests.shards.subscriptions import Channels
 
 
 @pytest.fixture
-def bench() -> Iterator[Channels]:
-    """What most tests of a worker are given; those that want another have one of their own."""
-    bench = Channels()
+def bench(request: pytest.FixtureRequest) -> Iterator[Channels]:
+    """What most tests of a worker are given, with what their module says in BENCH; some have one of their own."""
+    bench = Channels(**getattr(request.module, "BENCH", {}))
     yield bench
     bench.dispose()

@@ -4,7 +4,6 @@ piece by piece, before anybody is told where he stands."""
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 
 import pytest
 from mq_shards.csrc._core import lib
@@ -17,13 +16,7 @@ PIECE = 5
 MESSAGES = 40
 MANY = 9_000  # less than an ephemeral channel has at most
 MOST = 3 * 4096  # of a turn: WORKER_TURN_STEPS, csrc/shards/worker_state.h, and what it does beside
-
-
-@pytest.fixture
-def bench() -> Iterator[Channels]:
-    bench = Channels(piece=PIECE)
-    yield bench
-    bench.dispose()
+BENCH = {"piece": PIECE}
 
 
 def ask_to_begin(bench: Channels, conn: int) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,13 +35,7 @@ BODY = bytes(range(256)) * 64
 HEADER = BEHIND = 64
 LOOKED_AT_ONCE = 8 << 20
 PUBLISHED = 3  # kind of a record
-
-
-@pytest.fixture
-def bench() -> Iterator[Channels]:
-    bench = Channels(ring_bytes=1 << 22)
-    yield bench
-    bench.dispose()
+BENCH = {"ring_bytes": 1 << 22}
 
 
 def content_of(fd: int) -> bytes:

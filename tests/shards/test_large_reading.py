@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from mq_shards.csrc._core import ffi, lib
@@ -29,13 +29,7 @@ from tests.shards.test_shard_protocol import join
 
 OTHER = BODY[MIB:]
 PAGE = 4096
-
-
-@pytest.fixture
-def bench() -> Iterator[Channels]:
-    bench = Channels(ring_bytes=1 << 26)
-    yield bench
-    bench.dispose()
+BENCH = {"ring_bytes": 1 << 26}
 
 
 def put(bench: Channels, body: bytes = BODY, name: str = "t", flags: int = 0) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import pytest
 from mq_shards.csrc._core import lib
@@ -15,13 +14,7 @@ from tests.shards.test_large import BODY, MIB, PIECES, answer_to, send
 from tests.shards.test_open_transactions import ABORT, COMMIT, MSG_TXN, TXN, open_ones
 
 TURNS = 2 * PIECES
-
-
-@pytest.fixture
-def bench() -> Iterator[Channels]:
-    b = Channels(ring_bytes=1 << 26)
-    yield b
-    b.dispose()
+BENCH = {"ring_bytes": 1 << 26}
 
 
 def stage(bench: Channels, conn: int = 1, body: bytes = BODY, txn: int = TXN) -> int:

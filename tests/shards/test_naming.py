@@ -4,7 +4,6 @@ those goes; what a crash half way or damage costs."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,13 +17,7 @@ MANY = 1500
 SEGMENT_HEADER_BYTES = 64
 USUAL = 64 << 20  # a segment's
 TOPIC, SUBSCRIPTION = 1, 7  # csrc/log/records.h
-
-
-@pytest.fixture
-def bench() -> Iterator[Channels]:
-    bench = Channels(ring_bytes=1 << 22)
-    yield bench
-    bench.dispose()
+BENCH = {"ring_bytes": 1 << 22}
 
 
 def make(bench: Channels, count: int = MANY) -> None:

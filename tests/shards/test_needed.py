@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
 import pytest
 from mq_shards.csrc._core import lib
@@ -16,13 +15,7 @@ from tests.shards.test_open_transactions import stage
 from tests.shards.test_shard_protocol import ask
 
 PAGE = 4096
-
-
-@pytest.fixture
-def bench() -> Iterator[Channels]:
-    bench = Channels(ring_bytes=1 << 22)
-    yield bench
-    bench.dispose()
+BENCH = {"ring_bytes": 1 << 22}
 
 
 def roll(bench: Channels) -> None:
