@@ -136,7 +136,9 @@ class Stats:
             "lastCompactionRemovedEventCount": run.removed, "lastCompactionSucceedTimestamp": run.succeeded_ms,
             "lastCompactionFailedTimestamp": run.failed_ms, "lastCompactionDurationTimeInMills": run.took_ms,
         }  # fmt: skip
-        found["publishers"] = [publisher(one) for one in connected.producers]
+        # One that waits for the exclusive place is none yet.
+        found["publishers"] = [publisher(one) for one in connected.producers if not one.get("waits")]
+        found["waitingPublishers"] = len(connected.producers) - len(found["publishers"])
         for key in ("msgRateIn", "msgThroughputIn"):
             found[key] = sum(one[key] for one in found["publishers"])
         if figures is not None:

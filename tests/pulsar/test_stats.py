@@ -78,6 +78,18 @@ def told_of(server: PulsarServer, topic: str) -> list[float]:
         return rates
 
 
+def test_a_producer_that_waits_for_the_exclusive_place_is_no_publisher_yet(server: PulsarServer, topic: str) -> None:
+    with Wire(server.port).connect() as wire:
+        wire.producer(topic, producer_name="holds", producer_access_mode=1)
+        assert not wire.producer(topic, producer=2, producer_name="waits", producer_access_mode=2).producer_ready
+        found = stats_of(server, topic)
+        assert [one["producerName"] for one in found["publishers"]] == ["holds"]
+        assert found["waitingPublishers"] == 1
+        wire.ask("close_producer", producer_id=1)
+        wait_until(lambda: stats_of(server, topic)["waitingPublishers"] == 0, "it has the place", 10)
+        assert [one["producerName"] for one in stats_of(server, topic)["publishers"]] == ["waits"]
+
+
 def test_what_one_of_several_consumers_has_is_its_own(server: PulsarServer, topic: str) -> None:
     """In messages, whether they came in batches or not."""
     with Wire(server.port).connect() as wire:

@@ -107,7 +107,7 @@ class Answers:
         return {
             "id": producer.id, "name": producer.name, "access_mode": ACCESS_MODES[producer.mode],
             "messages": messages, "bytes": count, "rates": rates_of((messages, count), before),
-            "metadata": producer.metadata, **self._client_fields(client),
+            "waits": not producer.ready, "metadata": producer.metadata, **self._client_fields(client),
         }  # fmt: skip
 
     def _consumer_fields(self, client: Client, consumer: Consumer) -> Fields:
