@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,15 @@ def resident_bytes(pid: int) -> int:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
     except (OSError, IndexError):
         return 0
+
+
+def taken_bytes(pid: int) -> int:
+    """The same, but a page that several processes share counts in part for each: of all of them together, once."""
+    try:
+        found = re.search(r"^Pss: +(\d+) kB$", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+    except OSError:
+        return resident_bytes(pid)  # it has ended, or has other rights than this process
+    return int(found[1]) * 1024 if found is not None else 0
 
 
 def own_bytes() -> int:

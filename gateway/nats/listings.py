@@ -235,9 +235,7 @@ def route_stat(row: Mapping[str, Any]) -> Row:
     """A route in the form of STATSZ, which servers tell each other."""
 
     def data(which: str) -> Row:
-        none = {"msgs": 0, "bytes": 0}
-        same = dict.fromkeys(("gateways", "routes", "leafs"), none)
-        return {"msgs": row[f"{which}_msgs"], "bytes": row[f"{which}_bytes"], **same}
+        return {"msgs": row[f"{which}_msgs"], "bytes": row[f"{which}_bytes"]}
 
     name = {"name": row["remote_name"]} if row["remote_name"] else {}
     return {

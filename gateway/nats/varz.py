@@ -11,7 +11,7 @@ from mq_shards.acceptor.protocols.nats import write_timeout
 from mq_shards.acceptor.protocols.nats.client import FEATURE_FLAGS
 from mq_shards.acceptor.protocols.nats.websocket_options import ANY_ORIGIN, OPTIONS
 from mq_shards.gateway.nats.go_values import instant, uptime, written
-from mq_shards.gateway.processes import processes
+from mq_shards.gateway.processes import broker_pids, processes, taken_bytes
 from mq_shards.ringbuf.time_units import SECOND_NS
 
 Row = dict[str, Any]
@@ -27,16 +27,16 @@ class Usage:
         self._before = self._look()[0], now_ns()
 
     def _look(self) -> tuple[float, int]:
-        found = list(processes(self._supervisor))
-        return sum(one.cpu_s for one in found), sum(one.resident_bytes for one in found)
+        taken = sum(taken_bytes(pid) for pid in broker_pids(self._supervisor))
+        return sum(one.cpu_s for one in processes(self._supervisor)), taken
 
     def now(self) -> tuple[float, int]:
-        """CPU use in per cent of one core, and resident memory in bytes."""
-        cpu_s, resident = self._look()
+        """CPU use in per cent of one core, and memory in bytes."""
+        cpu_s, taken = self._look()
         (before_s, before_ns), now_ns = self._before, self._now_ns()
         self._before = cpu_s, now_ns
         passed_s = (now_ns - before_ns) / SECOND_NS
-        return (round(max(0.0, cpu_s - before_s) / passed_s * 100, 1) if passed_s > 0 else 0.0), resident
+        return (round(max(0.0, cpu_s - before_s) / passed_s * 100, 1) if passed_s > 0 else 0.0), taken
 
 
 class Counted(NamedTuple):

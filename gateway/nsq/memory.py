@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mq_shards.gateway.processes import broker_pids, resident_bytes
+from mq_shards.gateway.processes import broker_pids, taken_bytes
 
 # nsqd's names, in its order. All but one are 0, since no garbage-collected heap holds messages.
 NAMES: Final = (
@@ -14,7 +14,7 @@ NAMES: Final = (
 
 
 def memory_figures(supervisor: int) -> dict[str, int]:
-    """`heap_in_use_bytes` is the resident memory of the supervisor and its children."""
+    """`heap_in_use_bytes` is the memory of the supervisor and its children."""
     figures = dict.fromkeys(NAMES, 0)
-    figures["heap_in_use_bytes"] = sum(resident_bytes(pid) for pid in broker_pids(supervisor))
+    figures["heap_in_use_bytes"] = sum(taken_bytes(pid) for pid in broker_pids(supervisor))
     return figures

@@ -251,6 +251,9 @@ def test_monitoring_shows_the_same_of_either_and_so_do_figures_that_servers_send
         routes = [said["statsz"]["routes"] for said in (first, second)]
         assert [len(rows) for rows in routes] == [3, 3]
         assert {frozenset(row) for row in routes[0]} == {frozenset(row) for row in routes[1]}
+        assert {frozenset(row[way]) for rows in routes for row in rows for way in ("sent", "received")} == {
+            frozenset(("msgs", "bytes"))
+        }
         shown = [set(member.shown("varz")["cluster"]) for member in members]
         assert shown[0] - {"urls"} == shown[1] - {"urls"}
         asking.close()

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mq_shards.gateway.processes import resident_bytes
 
 from tests.nats.servers import NatsServer, nats_server, running
 from tests.nats.test_operating import until, until_true
 from tests.nats.wire import Wire
-from tests.servers import free_port
+from tests.servers import children, free_port
 
 KINDS = [
     pytest.param(0, id="nats-server", marks=pytest.mark.skipif(nats_server() is None, reason="no nats-server")),
@@ -252,6 +253,14 @@ def test_varz_counts_what_is_sent(monitored: Monitored) -> None:
     assert after["mem"] > 1 << 20
     assert json.loads(client.info[5:])["server_id"] == after["server_id"]
     client.close()
+
+
+def test_memory_that_processes_share_counts_once(monitored: Monitored) -> None:
+    if monitored.server.acceptors == 0:
+        pytest.skip("a real one has one process")
+    supervisor = monitored.server.process.pid
+    resident = [resident_bytes(pid) for pid in (supervisor, *children(supervisor))]
+    assert min(resident) < monitored.json("/varz")["mem"] < 0.8 * sum(resident)
 
 
 def test_subscriptions_are_listed(monitored: Monitored) -> None:
