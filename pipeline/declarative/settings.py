@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pkgutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -70,11 +71,20 @@ def check_source() -> None:
     """Raises ValueError if Spark does not find the source `mqshards` by itself. A source registered with the session
     would not do: whenever Spark plans one, its Python reports profiler results (even none) to the session. PySpark 4.3
     passes them to the client that follows a run, which then ends with UNKNOWN_RESPONSE though all went well."""
-    if not any(module.name == "pyspark_mqshards" for module in pkgutil.iter_modules()):
+    found = next((module for module in pkgutil.iter_modules() if module.name == "pyspark_mqshards"), None)
+    if found is None:
         raise ValueError(
             "Spark does not find the source mqshards: install mq-shards[spark] or pyspark_mqshards where the driver's "
             f"Python is; from a checkout, PYTHONPATH={IN_CHECKOUT} does"
         )
+    # Spark Connect's server starts its Python processes in a directory of the session's.
+    python, where = os.environ.get("PYSPARK_PYTHON", ""), str(getattr(found.module_finder, "path", ""))
+    given = [("PYSPARK_PYTHON", python)] if os.sep in python else []
+    if where not in (paths := os.environ.get("PYTHONPATH", "").split(os.pathsep)):
+        given += [("PYTHONPATH", path) for path in paths if where.endswith(os.sep + os.path.normpath(path))]
+    for name, path in given:
+        if not Path(path).is_absolute():
+            raise ValueError(f"{name}={path}: a path from / on is wanted: Spark's Python runs in another directory")
 
 
 def fields(spark: SparkSession) -> Fields:

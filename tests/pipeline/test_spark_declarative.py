@@ -546,6 +546,16 @@ def test_where_spark_would_not_find_the_source_a_project_says_so(monkeypatch: py
         check_source()
     monkeypatch.setattr(sys, "path", [str(IN_CHECKOUT)])
     check_source()
+    relative = str(IN_CHECKOUT.relative_to(ROOT))
+    for name, path in (("PYSPARK_PYTHON", ".venv/bin/python"), ("PYTHONPATH", f"elsewhere:{relative}")):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, path)
+            with pytest.raises(ValueError, match=f"{name}={path.split(':')[-1]}: a path from / on is wanted"):
+                check_source()
+            patch.setenv(name, f"{ROOT / path.split(':')[-1]}")
+            check_source()
+    monkeypatch.setenv("PYTHONPATH", f"{relative}:{IN_CHECKOUT}")
+    check_source()
 
 
 FAILING_ONCE = """
