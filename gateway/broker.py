@@ -156,7 +156,7 @@ class Broker:
         self,
         topic: str,
         count: int,
-        bodies: bytes,
+        bodies: bytes | memoryview,
         once: Once | None = None,
         *,
         has_headers: bool = False,
@@ -170,13 +170,14 @@ class Broker:
         missing.
         """
         flags = lib.MSG_DURABLE
-        message = bodies
-        if once is not None:
-            message = once.encode() + message
-            flags |= lib.MSG_IDEMPOTENT
+        before: list[bytes] = []
         if priority is not None:
-            message = bytes(ffi.buffer(ffi.new("struct publish_priority *", {"pri": priority}))) + message
+            before.append(bytes(ffi.buffer(ffi.new("struct publish_priority *", {"pri": priority}))))
             flags |= lib.MSG_PRIORITY
+        if once is not None:
+            before.append(once.encode())
+            flags |= lib.MSG_IDEMPOTENT
+        message = b"".join((*before, bodies))  # bytes alone are not copied
         if has_headers:
             flags |= lib.MSG_HEADERS
         await self._publish(lib.MSG_PUBLISH_MANY, topic, count, message, delay_ns, count, flags)

@@ -35,7 +35,7 @@ class Live:
         tokens = topic.split(".")
         return any(matches(pattern, tokens) for pattern in self._patterns)
 
-    async def tell(self, topic: str, bodies: bytes) -> None:
+    async def tell(self, topic: str, bodies: bytes | memoryview) -> None:
         """`bodies`: each behind its size. Subscribers that cannot be told miss them, as if they were not connected."""
         name = with_size(bytes_of(topic))
         for piece in pieces(bodies):
@@ -48,11 +48,11 @@ class Live:
             self._hears = True
 
 
-def with_size(body: bytes) -> bytes:
+def with_size(body: bytes | memoryview) -> bytes:
     return SIZE.pack(len(body)) + body
 
 
-def without_headers(bodies: bytes) -> bytes:
+def without_headers(bodies: bytes | memoryview) -> bytes:
     """Removes the struct headers before each message (csrc/ringbuf/message.h); its first field is the headers' size."""
     found, at = [], 0
     while at < len(bodies):
@@ -64,7 +64,7 @@ def without_headers(bodies: bytes) -> bytes:
     return b"".join(found)
 
 
-def pieces(bodies: bytes) -> Iterator[bytes]:
+def pieces(bodies: bytes | memoryview) -> Iterator[bytes | memoryview]:
     """Splits into pieces of whole messages, small enough for one turn of an acceptor.
 
     >>> [len(piece) for piece in pieces(with_size(b"x") * 600)]

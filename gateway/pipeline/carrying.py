@@ -180,7 +180,7 @@ class Carrying:
         places = [(self._paths[parts.file[n]], parts.offset[n], parts.size[n]) for n in range(first, until)]
         return await asyncio.get_running_loop().run_in_executor(self._threads, _read, places)
 
-    async def publish(self, part: int, section: Section, bodies: bytes, size: int) -> None:
+    async def publish(self, part: int, section: Section, bodies: memoryview, size: int) -> None:
         """Publishes one part, and gives back `size` bytes of the window, which the caller has taken."""
         try:
             once = Once(self._decision.key, self._decision.batch, part)

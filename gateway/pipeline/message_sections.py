@@ -107,12 +107,13 @@ def in_file(path: Path, until: int) -> Iterator[Section]:
             at = section.end
 
 
-def split(data: bytes) -> tuple[Section, bytes]:
-    """Splits the bytes of one section into its head, decoded, and its messages. Raises SectionsError."""
+def split(data: bytes) -> tuple[Section, memoryview]:
+    """Splits the bytes of one section into its head, decoded, and its messages, which are not copied. Raises
+    SectionsError."""
     section = _decode(data, 0)
     if section.end != len(data):
         raise SectionsError("a section is not what it was when it was staged")
-    return section, data[section.data :]
+    return section, memoryview(data)[section.data :]
 
 
 def _is_name(text: str) -> bool:
