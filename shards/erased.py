@@ -20,10 +20,10 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from mq_shards.shards import durable
 
@@ -31,6 +31,9 @@ VERSION: Final = 1
 NAME: Final = "erased.json"
 SEGMENTS: Final = "erased-segments.json"
 MAX_TOPICS: Final = 65536
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 log = logging.getLogger(__name__)
 
@@ -48,21 +51,25 @@ class Erasure(NamedTuple):
 
 def load(data_dir: Path) -> dict[str, Erasure]:
     """The erasures, by topic. Raises ErasedError if they are unknown: then nothing at all may be shown."""
-    path = data_dir / NAME
+
+    def erasures(found: Any) -> dict[str, Erasure]:  # noqa: ANN401
+        items = found["topics"].items()
+        return {topic: Erasure(**{name: said[name] for name in Erasure._fields}) for topic, said in items}
+
+    return _load(data_dir / NAME, erasures, "nothing may be")
+
+
+def _load(path: Path, decode: Callable[[Any], dict[K, V]], so_that: str) -> dict[K, V]:
+    """What a file has; nothing if there is none. `so_that`: what follows if it cannot be read."""
     try:
         found = json.loads(durable.read(path))
         if found["version"] != VERSION:
             raise ErasedError(f"{path} is of version {found['version']!r}, which is not known here")
-        items = _items(found, "topics")
-        return {topic: Erasure(**{name: said[name] for name in Erasure._fields}) for topic, said in items}
+        return decode(found)
     except FileNotFoundError:
         return {}
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, OSError) as error:
-        raise ErasedError(f"{path} cannot be read, so that nothing may be: {error!r}") from None
-
-
-def _items(found: Mapping[str, Any], of: str) -> list[tuple[str, Any]]:
-    return list(found[of].items())
+        raise ErasedError(f"{path} cannot be read, so that {so_that}: {error!r}") from None
 
 
 def check_room(erased: Mapping[str, Erasure]) -> None:
@@ -87,20 +94,15 @@ class Mark(NamedTuple):
 
 def load_segments(data_dir: Path) -> dict[int, Mark]:
     """The marks, by shard. Raises ErasedError."""
-    path = data_dir / SEGMENTS
-    try:
-        found = json.loads(durable.read(path))
-        if found["version"] != VERSION:
-            raise ErasedError(f"{path} is of version {found['version']!r}, which is not known here")
+
+    def marks(found: Any) -> dict[int, Mark]:  # noqa: ANN401
         logs, soon = (dict(found.get(of, {})) for of in ("logs", "soon"))
         return {
             int(shard): Mark(int(last), int(logs.get(shard, 0)), int(soon.get(shard, 0)))
-            for shard, last in _items(found, "shards")
+            for shard, last in found["shards"].items()
         }
-    except FileNotFoundError:
-        return {}
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, OSError) as error:
-        raise ErasedError(f"{path} cannot be read, so that what was erased may stay on disk: {error!r}") from None
+
+    return _load(data_dir / SEGMENTS, marks, "what was erased may stay on disk")
 
 
 @contextlib.contextmanager

@@ -120,43 +120,34 @@ void queue_make_delayed(struct worker *w, uint32_t job, uint64_t deadline_ns) {
     w->count->delayed++;
 }
 
+/* Jobs are in a list by their reservations: those of a client, and the buried ones of a topic. */
+static void join_list(struct worker *w, uint32_t *first, uint32_t *last, uint32_t job,
+                      struct reservation *reservation) {
+    reservation->previous = *last;
+    reservation->next = 0;
+    *(*last ? &reservation_at(w, job_at(w, *last)->reservation)->next : first) = job;
+    *last = job;
+}
+
+static void leave_list(struct worker *w, uint32_t *first, uint32_t *last, const struct reservation *reservation) {
+    const uint32_t previous = reservation->previous, next = reservation->next;
+    *(previous ? &reservation_at(w, job_at(w, previous)->reservation)->next : first) = next;
+    *(next ? &reservation_at(w, job_at(w, next)->reservation)->previous : last) = previous;
+}
+
 void queue_make_buried(struct worker *w, uint32_t job) {
     struct job *j = job_at(w, job);
     struct topic *t = topic_at(&w->topics, j->topic);
     struct reservation *reservation = queue_reservation(w, job);
     assert(!j->state);
     j->state = JOB_BURIED;
-    reservation->previous = t->buried_last;
-    reservation->next = 0;
-    if (t->buried_last)
-        reservation_at(w, job_at(w, t->buried_last)->reservation)->next = job;
-    else
-        t->buried_first = job;
-    t->buried_last = job;
+    join_list(w, &t->buried_first, &t->buried_last, job, reservation);
     t->buried++;
     w->count->buried++;
 }
 
-static void link_inflight(struct worker *w, struct client *c, uint32_t job, struct reservation *reservation) {
-    reservation->previous = c->inflight_last;
-    reservation->next = 0;
-    if (c->inflight_last)
-        reservation_at(w, job_at(w, c->inflight_last)->reservation)->next = job;
-    else
-        c->inflight_first = job;
-    c->inflight_last = job;
-    c->inflight++;
-}
-
-static void unlink_inflight(struct worker *w, struct client *c, const struct reservation *reservation) {
-    if (reservation->previous)
-        reservation_at(w, job_at(w, reservation->previous)->reservation)->next = reservation->next;
-    else
-        c->inflight_first = reservation->next;
-    if (reservation->next)
-        reservation_at(w, job_at(w, reservation->next)->reservation)->previous = reservation->previous;
-    else
-        c->inflight_last = reservation->previous;
+static void leave_inflight(struct worker *w, struct client *c, const struct reservation *reservation) {
+    leave_list(w, &c->inflight_first, &c->inflight_last, reservation);
     c->inflight--;
 }
 
@@ -185,7 +176,9 @@ void queue_make_reserved(struct worker *w, uint32_t job, uint32_t client) {
     j->state = JOB_RESERVED;
     reservation->client = client & CLIENT_MASK;
     reservation->reserves++;
-    link_inflight(w, client_at(&w->clients, client), job, reservation);
+    struct client *c = client_at(&w->clients, client);
+    join_list(w, &c->inflight_first, &c->inflight_last, job, reservation);
+    c->inflight++;
     set_deadline(w, j, reservation, said.ttr_ns);
     struct topic *t = topic_at(&w->topics, j->topic);
     t->reserved++;
@@ -209,15 +202,7 @@ void queue_touch(struct worker *w, uint32_t job) {
 
 static void take_buried(struct worker *w, const struct job *j) {
     struct topic *t = topic_at(&w->topics, j->topic);
-    const struct reservation *reservation = reservation_at(w, j->reservation);
-    if (reservation->previous)
-        reservation_at(w, job_at(w, reservation->previous)->reservation)->next = reservation->next;
-    else
-        t->buried_first = reservation->next;
-    if (reservation->next)
-        reservation_at(w, job_at(w, reservation->next)->reservation)->previous = reservation->previous;
-    else
-        t->buried_last = reservation->previous;
+    leave_list(w, &t->buried_first, &t->buried_last, reservation_at(w, j->reservation));
     t->buried--;
     w->count->buried--;
 }
@@ -240,8 +225,8 @@ void queue_take(struct worker *w, uint32_t job) {
     case JOB_BURIED: take_buried(w, j); break;
     case JOB_RESERVED:
         clear_deadline(w, j, reservation_at(w, j->reservation));
-        unlink_inflight(w, client_at(&w->clients, reservation_at(w, j->reservation)->client),
-                        reservation_at(w, j->reservation));
+        leave_inflight(w, client_at(&w->clients, reservation_at(w, j->reservation)->client),
+                       reservation_at(w, j->reservation));
         t->reserved--;
         w->count->reserved--;
         break;
@@ -285,7 +270,7 @@ void queue_unreserve(struct worker *w, uint32_t job) {
     struct reservation *reservation = reservation_at(w, j->reservation);
     if (!reservation->client) return;
     clear_deadline(w, j, reservation);
-    unlink_inflight(w, client_at(&w->clients, reservation->client), reservation);
+    leave_inflight(w, client_at(&w->clients, reservation->client), reservation);
     reservation->client = 0;
 }
 

@@ -8,8 +8,9 @@ catalog, and can be deleted again. Every method raises RefusedError, and StoreEr
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from typing import Final
 from weakref import WeakValueDictionary
@@ -52,6 +53,19 @@ READ_AS_LATEST: Final = ("BACKWARD", "FORWARD", "FORWARD_TRANSITIVE", "FULL")
 NAMESPACE_NOT_FOUND: Final = "Namespace not found"
 
 Changed = Callable[[str, list[str], list[str]], Awaitable[None]]
+
+
+@contextlib.contextmanager
+def _refusing() -> Iterator[None]:
+    """What is wrong with a schema, as it is answered."""
+    try:
+        yield
+    except InvalidSchemaError as error:
+        raise RefusedError(422, "IncompatibleSchema", str(error)) from None
+    except IncompatibleError as error:
+        raise RefusedError(409, "IncompatibleSchema", str(error)) from None
+    except WrongDefaultError as error:
+        raise RefusedError(500, "UnknownError", str(error)) from None
 
 
 class Control:
@@ -352,24 +366,12 @@ class Control:
 
     async def check_schema(self, name: TopicName, new: Schema, strategy: str | None = None) -> None:
         live = self.store.catalog.live_schemas(str(name.base))
-        try:
+        with _refusing():
             await self.schema_checks.check(new, live, strategy or self.strategy(name))
-        except InvalidSchemaError as error:
-            raise RefusedError(422, "IncompatibleSchema", str(error)) from None
-        except IncompatibleError as error:
-            raise RefusedError(409, "IncompatibleSchema", str(error)) from None
-        except WrongDefaultError as error:
-            raise RefusedError(500, "UnknownError", str(error)) from None
 
     async def _check_defaults(self, name: TopicName, new: Schema) -> None:
-        try:
+        with _refusing():
             await self.schema_checks.defaults(new, self.store.catalog.live_schemas(str(name.base)))
-        except InvalidSchemaError as error:
-            raise RefusedError(422, "IncompatibleSchema", str(error)) from None
-        except IncompatibleError as error:
-            raise RefusedError(409, "IncompatibleSchema", str(error)) from None
-        except WrongDefaultError as error:
-            raise RefusedError(500, "UnknownError", str(error)) from None
 
     async def put_schema(self, name: TopicName, new: Schema, *, by_admin: bool = False) -> int:
         """Adds a schema, unless the topic has it already. Returns its version. `by_admin`: also where clients may not
