@@ -13,6 +13,7 @@ from mq_shards.gateway.pulsar.catalog import CLUSTER, Json, Topic, topic_record
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.http_namespaces import (
     POLICIES,
+    QUOTA_TYPES,
     Needed,
     Policy,
     check_filters,
@@ -25,6 +26,7 @@ from mq_shards.gateway.pulsar.http_namespaces import (
     rate_of,
     whole,
 )
+from mq_shards.gateway.pulsar.policies import MAX_UNACKED_PER_CONSUMER, MAX_UNACKED_PER_SUBSCRIPTION
 from mq_shards.gateway.pulsar.refusals import RefusedError, not_found, precondition, too_many
 from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Handler, Routes, json_of, object_of
 
@@ -43,7 +45,6 @@ class _TopicPolicy:
     checked: Callable[[Any], Any]
     unset: int = 200
     nothing: Any = None  # the answer to such a GET
-    applied: Any = None  # the value if neither the topic nor its namespace has one
     is_rate: bool = False  # stored by cluster, of which there is one
 
 
@@ -106,16 +107,50 @@ _POLICIES: Final[dict[str, _TopicPolicy]] = {
     "deduplicationSnapshotInterval": replace(
         _as(POLICIES["deduplicationSnapshotInterval"]), checked=or_none(whole("interval", 0))
     ),
-    "replication": _TopicPolicy("replication_clusters", _replication, applied=[CLUSTER]),
+    "replication": _TopicPolicy("replication_clusters", _replication),
 }
 _TTL: Final = POLICIES["messageTTL"]
-# Policies of a real broker that this one does not have: they are never set, and cannot be.
-_NOT_HERE: Final = ("replicatorDispatchRate", "offloadPolicies")
+# What holds for a topic where neither it nor its namespace has a policy, as a real standalone shows it; by key.
+_NO_RATE: Final = {
+    "dispatchThrottlingRateInMsg": 0, "dispatchThrottlingRateInByte": 0, "relativeToPublishRate": False,
+    "ratePeriodInSecond": 1,
+}  # fmt: skip
+_NO_QUOTA: Final = {"limit": -1, "limitSize": -1, "limitTime": -1, "policy": "producer_request_hold"}
+_APPLIED: Final[dict[str, Any]] = {
+    POLICIES["dispatchRate"].key: {CLUSTER: _NO_RATE},
+    POLICIES["subscriptionDispatchRate"].key: {CLUSTER: _NO_RATE},
+    POLICIES["subscribeRate"].key: {CLUSTER: {"subscribeThrottlingRatePerConsumer": 0, "ratePeriodInSecond": 30}},
+    POLICIES["retention"].key: {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0},
+    _TTL.key: 0,
+    POLICIES["maxProducersPerTopic"].key: 0,
+    POLICIES["maxConsumersPerTopic"].key: 0,
+    POLICIES["maxUnackedMessagesPerConsumer"].key: MAX_UNACKED_PER_CONSUMER,
+    POLICIES["maxUnackedMessagesPerSubscription"].key: MAX_UNACKED_PER_SUBSCRIPTION,
+    POLICIES["delayedDelivery"].key: {"active": True, "tickTime": 1000, "maxDeliveryDelayInMillis": 0},
+    POLICIES["persistence"].key: {
+        "bookkeeperEnsemble": 1, "bookkeeperWriteQuorum": 1, "bookkeeperAckQuorum": 1,
+        "managedLedgerMaxMarkDeleteRate": 1.0,
+    },
+    POLICIES["compactionThreshold"].key: 0,
+    # Unlike those of a real broker, topics that nobody uses stay.
+    POLICIES["inactiveTopicPolicies"].key: {
+        "inactiveTopicDeleteMode": "delete_when_no_subscriptions", "maxInactiveDurationSeconds": 60,
+        "deleteWhileInactive": False,
+    },
+    POLICIES["schemaCompatibilityStrategy"].key: "FULL",
+    POLICIES["autoSubscriptionCreation"].key: {"allowAutoSubscriptionCreation": True},
+    "replication_clusters": [CLUSTER],
+    QUOTAS: dict.fromkeys(QUOTA_TYPES, _NO_QUOTA),
+}  # fmt: skip
+# Policies of a real broker that this one does not have: they are never set, and cannot be. With what holds then.
+_NOT_HERE: Final = {"replicatorDispatchRate": _NO_RATE, "offloadPolicies": None}
 
 
 class HttpTopicPolicies:
-    def __init__(self, control: Control) -> None:
+    def __init__(self, control: Control, *, deduplicates: bool) -> None:
+        """`deduplicates`: whether topics do for which nobody has said it."""
         self._control = control
+        self._applied = {**_APPLIED, POLICIES["deduplication"].key: deduplicates}
         self.routes: Routes = {
             f"{TOPIC}/messageTTL": {
                 "GET": self._getting(_as(_TTL)), "POST": self._set_ttl, "DELETE": self._unsetting(_TTL.key),
@@ -124,7 +159,7 @@ class HttpTopicPolicies:
                 "GET": self._rate_of_one, "POST": self._set_rate_of_one, "DELETE": self._no_rate_of_one,
             },
             f"{TOPIC}/policies": {"DELETE": self._delete_all},
-            f"{TOPIC}/shadowTopics": {"GET": self._unset, "PUT": self._no_shadows, "DELETE": self._keep_unset},
+            f"{TOPIC}/shadowTopics": {"GET": self._unset(None), "PUT": self._no_shadows, "DELETE": self._keep_unset},
             f"{TOPIC}/entryFilters": {"GET": self._filters, "POST": self._no_filters, "DELETE": self._keep_unset},
             f"{TOPIC}/backlogQuotaMap": {"GET": self._quotas},
             f"{TOPIC}/backlogQuota": {"POST": self._set_quota, "DELETE": self._no_quota},
@@ -135,12 +170,16 @@ class HttpTopicPolicies:
                 "GET": self._getting(policy), "POST": setting, "PUT": setting, "DELETE": self._unsetting(policy.key),
             }  # fmt: skip
 
-        for name in _NOT_HERE:
-            self.routes[f"{TOPIC}/{name}"] = {"GET": self._unset, "POST": self._not_here, "DELETE": self._keep_unset}
+        for name, applied in _NOT_HERE.items():
+            unset = self._unset(applied)
+            self.routes[f"{TOPIC}/{name}"] = {"GET": unset, "POST": self._not_here, "DELETE": self._keep_unset}
 
-    async def _unset(self, call: Call) -> Answer:
-        await self._found(call)
-        return json_of(None)
+    def _unset(self, applied: Json | None) -> Handler:
+        async def get(call: Call) -> Answer:
+            await self._found(call)
+            return json_of(applied if call.flag("applied") else None)
+
+        return get
 
     async def _keep_unset(self, call: Call) -> Answer:
         await self._found(call)
@@ -199,17 +238,18 @@ class HttpTopicPolicies:
         self._control.policies_changed(name.namespace, str(name))
 
     async def _value(self, call: Call, key: str) -> Any:  # noqa: ANN401
-        """A policy of the topic; with the flag `applied`, if it has none, that of the namespace."""
+        """A policy of the topic; with the flag `applied`, if it has none, that of the namespace, or what holds without."""
         name, topic = await self._found(call)
-        of_namespace = self._control.namespace(name.namespace).policies if call.flag("applied") else {}
+        of_namespace = self._control.namespace(name.namespace).policies
         await self._control.store.settled()
-        return topic.policies.get(key, of_namespace.get(key))
+        if not call.flag("applied"):
+            return topic.policies.get(key)
+        found = (policies.get(key) for policies in (topic.policies, of_namespace, self._applied))
+        return next((one for one in found if one is not None), None)
 
     def _getting(self, policy: _TopicPolicy) -> Handler:
         async def get(call: Call) -> Answer:
             found = await self._value(call, policy.key)
-            if found is None and call.flag("applied"):
-                found = policy.applied
             if found is None:
                 return json_of(policy.nothing) if policy.unset == 200 else Answer(policy.unset)
             return json_of(_rate_shown(found) if policy.is_rate else found)
@@ -224,8 +264,9 @@ class HttpTopicPolicies:
                 return NO_CONTENT
             checked = policy.checked(given)
             if policy.key == "retention_policies":
-                _, topic = await self._found(call)
-                if any(exceeds(quota, checked) for quota in topic.policies.get(QUOTAS, {}).values()):
+                name, topic = await self._found(call)
+                of_namespace = self._control.namespace(name.namespace).policies.get(QUOTAS, {})
+                if any(exceeds(quota, checked) for quota in {**of_namespace, **topic.policies.get(QUOTAS, {})}.values()):
                     raise precondition(
                         "Retention Quota must exceed configured backlog quota for topic. Please increase retention "
                         "quota and retry"
@@ -280,8 +321,9 @@ class HttpTopicPolicies:
         if given is None:
             return await self._no_quota(call)
         kind, quota = quota_type(call), quota_of(object_of(given))
-        _, topic = await self._found(call)
-        if exceeds(quota, topic.policies.get("retention_policies")):
+        name, topic = await self._found(call)
+        of_namespace = self._control.namespace(name.namespace).policies.get("retention_policies")
+        if exceeds(quota, topic.policies.get("retention_policies") or of_namespace):
             raise quota_exceeds("topic")
         return await self._set(call, QUOTAS, {**topic.policies.get(QUOTAS, {}), kind: quota})
 

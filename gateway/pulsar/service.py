@@ -64,7 +64,7 @@ class PulsarService:
             **HttpSchemas(control).routes,
             **HttpTransactions(control, self._coordinator, urls.broker).routes,
             **HttpTopics(control, self._compaction, self._upkeep, stats).routes,
-            **HttpTopicPolicies(control).routes,
+            **HttpTopicPolicies(control, deduplicates=settings["deduplication"]).routes,
             **HttpSubscriptions(control, stats).routes,
             **HttpMessages(control, stats).routes,
             **HttpAll(control, stats).routes,

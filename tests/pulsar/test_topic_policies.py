@@ -46,6 +46,65 @@ def test_a_topic_has_a_schema_compatibility_strategy_of_its_own(
     assert (answer.DESCRIPTOR.name == "ProducerSuccess") == may_follow
 
 
+NO_RATE: Final = {
+    "dispatchThrottlingRateInMsg": 0, "dispatchThrottlingRateInByte": 0, "relativeToPublishRate": False,
+    "ratePeriodInSecond": 1,
+}  # fmt: skip
+# What a real standalone 4.0.7 shows of a topic for which nothing was set, but for inactive topics, which it deletes.
+APPLIED: Final[dict[str, object]] = {
+    "dispatchRate": NO_RATE,
+    "subscriptionDispatchRate": NO_RATE,
+    "replicatorDispatchRate": NO_RATE,
+    "s/dispatchRate": NO_RATE,
+    "subscribeRate": {"subscribeThrottlingRatePerConsumer": 0, "ratePeriodInSecond": 30},
+    "retention": {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0},
+    "messageTTL": 0,
+    "maxProducers": 0,
+    "maxConsumers": 0,
+    "maxUnackedMessagesOnConsumer": 50000,
+    "maxUnackedMessagesOnSubscription": 200000,
+    "delayedDelivery": {"tickTime": 1000, "active": True, "maxDeliveryDelayInMillis": 0},
+    "deduplicationEnabled": False,
+    "persistence": {
+        "bookkeeperEnsemble": 1, "bookkeeperWriteQuorum": 1, "bookkeeperAckQuorum": 1,
+        "managedLedgerMaxMarkDeleteRate": 1.0,
+    },
+    "compactionThreshold": 0,
+    "inactiveTopicPolicies": {
+        "inactiveTopicDeleteMode": "delete_when_no_subscriptions", "maxInactiveDurationSeconds": 60,
+        "deleteWhileInactive": False,
+    },
+    "schemaCompatibilityStrategy": "FULL",
+    "autoSubscriptionCreation": {"allowAutoSubscriptionCreation": True},
+    "backlogQuotaMap": dict.fromkeys(
+        ("destination_storage", "message_age"),
+        {"limit": -1, "limitSize": -1, "limitTime": -1, "policy": "producer_request_hold"},
+    ),
+}  # fmt: skip
+
+
+def test_what_applies_is_shown_where_nothing_was_set(server: PulsarServer, topic: str) -> None:
+    path = made(server, topic)
+    assert {name: ask(server, "GET", f"{path}/{name}?applied=true").get("json") for name in APPLIED} == APPLIED
+    assert not ask(server, "GET", f"{path}/dispatchRate").get("json")
+
+
+def test_what_a_namespace_retains_and_lets_wait_counts_for_a_topic_that_has_none_of_its_own(
+    server: PulsarServer, topic: str
+) -> None:
+    space = f"namespaces/public/{topic}"
+    assert ask(server, "PUT", space)["status"] == 204
+    path = f"persistent/public/{topic}/t"
+    assert ask(server, "PUT", path)["status"] == 204
+    day = {"limitTime": 86400, "policy": "producer_exception"}
+    assert ask(server, "POST", f"{space}/backlogQuota?backlogQuotaType=message_age", day)["status"] == 204
+    hour = {"retentionTimeInMinutes": 60, "retentionSizeInMB": 1000}
+    assert ask(server, "POST", f"{path}/retention", hour)["status"] == 412
+    assert ask(server, "DELETE", f"{space}/backlogQuota?backlogQuotaType=message_age")["status"] == 204
+    assert ask(server, "POST", f"{space}/retention", hour)["status"] == 204
+    assert ask(server, "POST", f"{path}/backlogQuota?backlogQuotaType=message_age", day)["status"] == 412
+
+
 def test_a_message_larger_than_the_topic_allows_is_refused(server: PulsarServer, wire: Wire, topic: str) -> None:
     path = made(server, topic)
     wire.producer(topic)
