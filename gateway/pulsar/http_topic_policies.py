@@ -238,7 +238,7 @@ class HttpTopicPolicies:
         self._control.policies_changed(name.namespace, str(name))
 
     async def _value(self, call: Call, key: str) -> Any:  # noqa: ANN401
-        """A policy of the topic; with the flag `applied`, if it has none, that of the namespace, or what holds without."""
+        """A policy of the topic; with the flag `applied`, if it has none, that of its namespace, or what holds then."""
         name, topic = await self._found(call)
         of_namespace = self._control.namespace(name.namespace).policies
         await self._control.store.settled()
@@ -265,8 +265,9 @@ class HttpTopicPolicies:
             checked = policy.checked(given)
             if policy.key == "retention_policies":
                 name, topic = await self._found(call)
-                of_namespace = self._control.namespace(name.namespace).policies.get(QUOTAS, {})
-                if any(exceeds(quota, checked) for quota in {**of_namespace, **topic.policies.get(QUOTAS, {})}.values()):
+                of_namespace = self._control.namespace(name.namespace).policies
+                quotas = {**of_namespace.get(QUOTAS, {}), **topic.policies.get(QUOTAS, {})}
+                if any(exceeds(quota, checked) for quota in quotas.values()):
                     raise precondition(
                         "Retention Quota must exceed configured backlog quota for topic. Please increase retention "
                         "quota and retry"

@@ -105,7 +105,8 @@ def _routes() -> list[tuple[str, str]]:
     """Method and path of all that change something; the parts that handlers are made of are not needed to list them."""
     nothing = cast("Any", None)
     rooms = (
-        HttpNamespaces(nothing), HttpTopicPolicies(nothing, deduplicates=False), HttpTopics(nothing, nothing, nothing, nothing),
+        HttpNamespaces(nothing), HttpTopicPolicies(nothing, deduplicates=False),
+        HttpTopics(nothing, nothing, nothing, nothing),
         HttpSubscriptions(nothing, nothing), HttpSchemas(nothing), HttpAll(nothing, nothing),
         HttpTransactions(nothing, nothing, ""), HttpTenants(nothing, nothing, nothing, nothing),
     )  # fmt: skip

@@ -76,10 +76,10 @@ APPLIED: Final[dict[str, object]] = {
     },
     "schemaCompatibilityStrategy": "FULL",
     "autoSubscriptionCreation": {"allowAutoSubscriptionCreation": True},
-    "backlogQuotaMap": dict.fromkeys(
-        ("destination_storage", "message_age"),
-        {"limit": -1, "limitSize": -1, "limitTime": -1, "policy": "producer_request_hold"},
-    ),
+    "backlogQuotaMap": {
+        kind: {"limit": -1, "limitSize": -1, "limitTime": -1, "policy": "producer_request_hold"}
+        for kind in ("destination_storage", "message_age")
+    },
 }  # fmt: skip
 
 
