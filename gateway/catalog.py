@@ -27,6 +27,7 @@ class Consumer:
     is_leaving: bool  # it wants no more messages
     number: int  # chosen by its acceptor, unique on its connection
     description: bytes  # of the client, as its acceptor gave it when it subscribed
+    is_blocked: bool = False  # it had all in flight that it may, and has not finished half of them since
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +153,7 @@ class _Sheet:
         return Consumer(
             f.acceptor, f.conn, f.credit, f.in_flight, f.messages, f.finishes,
             f.requeues, f.sample_percent, bool(f.is_leaving), f.number, self._bytes(f.description_bytes),
+            bool(f.is_blocked),
         )  # fmt: skip
 
     def _figures(self, kind: _Kind) -> Any:  # noqa: ANN401

@@ -305,7 +305,7 @@ enum { PARTS_MAX_WORDS = 256 };
  * it has unfinished parts (see struct headers). Messages are sent while permits are left, so the last one may take them
  * below 0. But with a policy other than POLICY_TURNS, n permits begin a read of n messages (100 at most), all of which
  * are sent if they are there, whatever they take. With permits, a CREDIT without this flag limits the messages in
- * flight; until there is one, any number may be. */
+ * flight: when so many are, the consumer is blocked until half are finished. Until there is one, any number may be. */
 #define MSG_PERMITS 1024u
 /* In a PUBLISH's flags: delay_ns, if it is not 0, is the time by the wall clock at which the message is due, in whole
  * ms and at most DUE_MOST_NS ahead. Messages that are due at one time are delivered in the order of their seqs. */
@@ -389,7 +389,8 @@ struct position {
     uint64_t next_seq;     /* seq of the next message to be published */
     uint64_t last_time_ns; /* publish time of last_seq; 0: its record is gone, and last_tag, last_parts are unset */
     uint16_t last_tag, last_parts; /* from its struct headers */
-    uint32_t terminated;
+    uint16_t terminated;
+    uint16_t consumer_blocked; /* the consumer that was named gets nothing: see MSG_PERMITS */
     /* Of the subscription, if one was asked for. */
     uint64_t cursor;     /* all messages before it have been delivered at least once, or skipped */
     uint64_t unfinished; /* the first message that is not finished */
@@ -621,7 +622,7 @@ struct consumer_figures {
     uint16_t sample_percent;
     uint16_t is_leaving; /* 1: it wants no more messages */
     uint32_t number;     /* chosen by its acceptor, unique on its connection */
-    uint32_t unused;
+    uint32_t is_blocked; /* 1: see MSG_PERMITS */
 };
 _Static_assert(sizeof(struct position) == 128 && sizeof(struct subscribe_start) == 16, "read by Python too");
 _Static_assert(sizeof(struct topic_figures) == 136 && sizeof(struct channel_figures) == 88 &&

@@ -41,7 +41,8 @@ static void put_consumer(const struct worker *w, struct sheet *sheet, const stru
                                        .description_bytes = c->description_bytes,
                                        .sample_percent = (uint16_t)c->sample_percent,
                                        .is_leaving = c->leaving,
-                                       .number = c->number};
+                                       .number = c->number,
+                                       .is_blocked = c->blocked};
     put(sheet, &figures, sizeof figures);
     put(sheet, c->description, c->description_bytes);
 }

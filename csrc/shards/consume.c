@@ -197,10 +197,12 @@ void consumer_credit(struct worker *w, uint32_t client, const struct message *m)
     uint32_t consumer = consumer_find(w, client, m->consumer);
     if (!consumer) return;
     struct consumer *c = worker_consumer(w, consumer);
-    if (m->flags & MSG_PERMITS)
+    if (m->flags & MSG_PERMITS) {
         add_permits(c, m->credit);
-    else
+    } else {
         c->credit = m->credit < UINT32_MAX ? (uint32_t)m->credit : UINT32_MAX;
+        c->blocked = consumer_is_full(c);
+    }
     c->leaving = (m->flags & MSG_LEAVING) != 0;
     consumer_settle(w, consumer);
 }

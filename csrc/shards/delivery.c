@@ -101,6 +101,7 @@ void delivery_fly(struct worker *w, uint32_t delivery, uint32_t consumer) {
     link_flight(w, c, delivery);
     expect(w, consumer, d->deadline_ns);
     c->inflight++;
+    if (consumer_is_full(c)) c->blocked = true;
     c->messages++;
     struct subscription *s = worker_subscription(w, d->subscription);
     s->inflight++;
@@ -154,6 +155,11 @@ static void take_deferred(struct worker *w, struct subscription *s, const struct
     heap_remove(&w->subscriptions.deadlines, deadline_places(w), d->place);
 }
 
+static void land(struct consumer *c) {
+    c->inflight--;
+    if (c->inflight <= c->credit / 2) c->blocked = false;
+}
+
 static void unblock(struct worker *w, uint32_t subscription) {
     struct subscription *s = worker_subscription(w, subscription);
     if (s->inflight > s->most_inflight / 2) return;
@@ -171,7 +177,7 @@ void delivery_take(struct worker *w, uint32_t delivery) {
     case DELIVERY_IN_FLIGHT:
         if (d->keyed) policy_slot_release(w, delivery);
         unlink_flight(w, worker_consumer(w, d->consumer), d);
-        worker_consumer(w, d->consumer)->inflight--;
+        land(worker_consumer(w, d->consumer));
         s->inflight--;
         if (s->blocked) unblock(w, d->subscription);
         consumer_settle(w, d->consumer);

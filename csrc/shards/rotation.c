@@ -100,7 +100,7 @@ void consumer_settle(struct worker *w, uint32_t consumer) {
     struct consumer *c = worker_consumer(w, consumer);
     bool may = c->credit > c->inflight && c->window_bytes < consumer_window(w, c) &&
                (c->permits > 0 || consumer_entries_left(worker_subscription(w, c->subscription), c)) && !c->yields &&
-               policy_lets(worker_subscription(w, c->subscription), consumer);
+               !c->blocked && policy_lets(worker_subscription(w, c->subscription), consumer);
     if (may == (c->next_turn != 0)) return;
     if (!may) {
         rotation_leave(w, consumer);

@@ -177,6 +177,7 @@ struct consumer {
     bool uncounted;        /* see SUBSCRIBE_UNCOUNTED */
     bool compacted;        /* see SUBSCRIBE_COMPACTED */
     bool leaving;          /* it takes no more messages (see MSG_LEAVING) */
+    bool blocked;          /* it had all in flight that it may, and has not finished half of them since (MSG_PERMITS) */
     bool yields;           /* another has become active: its messages in flight are being given back */
     uint32_t previous_yielding, next_yielding;
     uint32_t window_bytes;                  /* bytes on their way to the client's socket */
@@ -281,6 +282,10 @@ static inline struct consumer *consumer_at(const struct subscriptions *all, uint
 /* How many messages a consumer may still be sent of a read, though its permits are used up. */
 static inline uint32_t consumer_entries_left(const struct subscription *s, const struct consumer *c) {
     return c->read == s->reads ? c->entries_left : 0;
+}
+/* Whether one that has permits has as many messages in flight as it may. */
+static inline bool consumer_is_full(const struct consumer *c) {
+    return c->permits != INT64_MAX && c->inflight >= c->credit;
 }
 static inline struct delivery *delivery_at(const struct subscriptions *all, uint32_t delivery) {
     return arena_at(&all->deliveries, delivery);

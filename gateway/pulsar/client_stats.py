@@ -19,7 +19,6 @@ TYPES: Final = {
     lib.POLICY_TURNS: "Shared", lib.POLICY_EXCLUSIVE: "Exclusive", lib.POLICY_FAILOVER: "Failover",
     lib.POLICY_KEY: "Key_Shared",
 }  # fmt: skip
-ANY_CREDIT: Final = (1 << 32) - 1
 
 _PUBLISHER: Final[Json] = {
     "msgRateIn": 0.0, "msgThroughputIn": 0.0, "averageMsgSize": 0.0, "chunkedMessageRate": 0.0,
@@ -130,8 +129,7 @@ def _consumer(client: Json, flying: Flying | None) -> Json:
     }  # fmt: skip
     if flying is not None:
         found["unackedMessages"] = round(flying.in_flight * client.get("per_entry", 1))
-        limited = 0 < flying.credit < ANY_CREDIT
-        found["blockedConsumerOnUnackedMsgs"] = limited and flying.in_flight >= flying.credit
+        found["blockedConsumerOnUnackedMsgs"] = flying.is_blocked
     return found
 
 

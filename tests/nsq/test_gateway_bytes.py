@@ -33,6 +33,7 @@ CONSUMERS = st.builds(
     st.booleans(),
     NUMBERS,
     st.binary(max_size=9),
+    st.booleans(),
 )
 CHANNELS = st.builds(
     Channel, NAMES, st.integers(0, 7), NUMBERS, *[LONG_NUMBERS] * 9, consumers=st.lists(CONSUMERS, max_size=2)
@@ -63,7 +64,7 @@ def encode(topics: Sequence[Topic]) -> bytes:
                 out += struct.pack(
                     "=IIIIQQQIHHII", one.acceptor, one.conn, one.credit, one.in_flight, one.messages, one.finishes,
                     one.requeues, len(one.description), one.sample_percent, one.is_leaving,
-                    one.number, 0,
+                    one.number, one.is_blocked,
                 ) + one.description  # fmt: skip
     return out
 

@@ -170,23 +170,46 @@ def test_what_nobody_uses_is_deleted_where_that_is_the_policy(quick: PulsarServe
 # --- what producers and consumers feel at once ------------------------------------------------------------------------
 
 
-def test_a_shared_consumer_gets_no_more_than_it_may_leave_unacknowledged(quick: PulsarServer, namespace: str) -> None:
+@pytest.mark.parametrize("kind", [1, 3])
+def test_a_shared_consumer_gets_no_more_than_it_may_leave_unacknowledged_until_half_is_acknowledged(
+    quick: PulsarServer, namespace: str, kind: int
+) -> None:
+    """Also when it gives more permits meanwhile. Stats say so."""
     topic = f"persistent://{namespace}/t"
-    post(quick, f"namespaces/{namespace}/maxUnackedMessagesPerConsumer", 3)
+    post(quick, f"namespaces/{namespace}/maxUnackedMessagesPerConsumer", 4)
+
+    def blocked(consumer: int) -> bool:
+        stats = wire.ask("consumerStats", "consumerStatsResponse", consumer_id=consumer)
+        of = request(quick.http, "", "", "GET", f"persistent/{namespace}/t/stats")["json"]["subscriptions"]
+        (told,) = of[{1: "s", 2: "one"}[consumer]]["consumers"]
+        assert (stats.blockedConsumerOnUnackedMsgs, stats.unackedMessages) == (
+            told["blockedConsumerOnUnackedMsgs"], told["unackedMessages"],
+        )  # fmt: skip
+        return bool(stats.blockedConsumerOnUnackedMsgs)
+
     with Wire(quick.port).connect() as wire:
         wire.producer(topic)
-        wire.subscribe(topic, "s", 1)
+        wire.subscribe(topic, "s", kind)
         wire.subscribe(topic, "one", 0, 2)
-        for i in range(6):
+        for i in range(8):
             wire.send(b"%d" % i, sequence=i)
-        wire.flow(100)
+        wire.flow(3)
         wire.flow(100, 2)
-        first = wire.messages(3)
-        assert [payload_of(frame) for frame in wire.messages(6, 2)] == [b"%d" % i for i in range(6)]
+        ids = [frame.body.message_id for frame in wire.messages(3)]
+        assert not blocked(1)
+        wire.flow(100)
+        ids.append(wire.message().body.message_id)
+        assert [payload_of(frame) for frame in wire.messages(8, 2)] == [b"%d" % i for i in range(8)]
+        assert blocked(1) and not blocked(2)
+        wire.ack(ids[0])
+        wire.flow(1)
         wire.quiet()
-        assert not wire.pending("message")
-        wire.ack(*(frame.body.message_id for frame in first))
-        assert [payload_of(frame) for frame in wire.messages(3)] == [b"3", b"4", b"5"]
+        assert not wire.pending("message") and blocked(1)
+        wire.ack(ids[1])
+        assert [payload_of(frame) for frame in wire.messages(2)] == [b"4", b"5"]
+        assert blocked(1)
+        wire.ack(*ids[2:])
+        assert [payload_of(frame) for frame in wire.messages(2)] == [b"6", b"7"]
 
 
 def test_what_is_delayed_comes_at_once_where_delays_are_off_and_too_long_ones_are_refused(

@@ -137,14 +137,14 @@ class Answers:
             where = position_of(answer.body) if answer.status == engine.OK else None
             # Only consumers that acknowledge messages one by one have a count of their own.
             counts = where is not None and consumer.kind in INDIVIDUAL
-            unacked = round(where.consumer_in_flight * fields["per_entry"]) if where and counts else None
+            unacked = round(where.consumer_in_flight * fields["per_entry"]) if where and counts else 0
             request.reply(
                 "consumerStatsResponse", consumerName=consumer.name, availablePermits=max(fields["permits"], 0),
                 address=fields["address"], connectedSince=fields["connected_since"], type=fields["type"],
                 msgBacklog=where and where.depth + where.in_flight,
                 msgRateOut=fields["rates"][0], msgThroughputOut=fields["rates"][1],
                 msgRateRedeliver=fields["rates"][2], messageAckRate=fields["rates"][3],
-                unackedMessages=unacked,
+                unackedMessages=unacked, blockedConsumerOnUnackedMsgs=bool(where and where.consumer_blocked),
             )  # fmt: skip
 
         request.ask(

@@ -18,6 +18,7 @@ class Position(NamedTuple):
     last_tag: int
     last_parts: int
     terminated: int
+    consumer_blocked: int
     cursor: int
     unfinished: int
     depth: int
