@@ -118,6 +118,17 @@ _DONE: Final[Mapping[str, Mapping[str, str]]] = {
     f"{_SCHEMA}/metadata": {"GET": "topic:GET_METADATA"},
     f"{_SCHEMA}/version": {"POST": "topic:GET_METADATA"},
     f"{_SCHEMA}/compatibility": {"POST": "topic:GET_METADATA"},
+    **{
+        f"/admin/v3/transactions/{what}": {"GET": "anybody"}
+        for what in (
+            "coordinators", "coordinatorStats", "slowTransactions/{timeout}", "transactionMetadata/{most}/{least}",
+            "transactionBufferStats/{tenant}/{namespace}/{topic}",
+            "transactionInBufferStats/{tenant}/{namespace}/{topic}/{most}/{least}",
+            "pendingAckStats/{tenant}/{namespace}/{topic}/{subscription}",
+            "transactionInPendingAckStats/{tenant}/{namespace}/{topic}/{subscription}/{most}/{least}",
+            "positionStatsInPendingAck/{tenant}/{namespace}/{topic}/{subscription}/{ledger}/{entry}",
+        )
+    },
     _LOOKUP: {"GET": "topic:LOOKUP"},
     f"{_LOOKUP}/bundle": {"GET": "topic:LOOKUP"},
 }  # fmt: skip

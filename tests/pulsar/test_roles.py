@@ -279,6 +279,17 @@ def test_the_name_in_a_certificate_is_a_role(tmp_path: Path) -> None:
             assert wire.expect("error").error == 3
 
 
+def test_every_role_may_see_transactions_and_only_super_users_end_them(guarded: PulsarServer) -> None:
+    def asked(method: str, path: str, role: str = "whoever") -> int:
+        return int(request(guarded.http, role, "", method, f"/admin/v3/transactions/{path}")["status"])
+
+    assert asked("GET", "coordinatorStats?coordinatorId=0") == 200
+    assert asked("GET", "transactionMetadata/0/99999999") == 404
+    assert asked("GET", "transactionBufferStats/public/default/nowhere") == 404
+    assert asked("POST", "abortTransaction/0/99999999") == 401
+    assert asked("POST", "abortTransaction/0/99999999", SUPER) == 404
+
+
 def test_clients_with_certificates_and_with_tokens_come_to_the_same_ports(tmp_path: Path) -> None:
     pulsar = pytest.importorskip("pulsar")
     found, https = make(tmp_path), free_port()
@@ -313,7 +324,8 @@ def test_clients_with_certificates_and_with_tokens_come_to_the_same_ports(tmp_pa
                 return error.code
 
         assert status(found.client) == 200
-        assert status(found.client, "Bearer nonsense") == 200  # what proves nothing is passed over, as at a real broker
+        # A certificate goes before a token, as at a real broker.
+        assert status(found.client, "Bearer nonsense") == status(found.client, f"Bearer {token('nobody')}") == 200
         assert status(None, f"Bearer {token(SUPER)}") == 200
         assert status(None) == 401
         with pytest.raises(OSError):

@@ -64,8 +64,9 @@ class Tokens(NamedTuple):
         import jwt
 
         try:
-            # Many clients send a token with the end of the line of its file, which a real broker passes over.
-            found = jwt.decode(data.strip(), self.key, algorithms=list(self.algorithms), options={"verify_aud": False})
+            # Many clients send a token with the end of the line of its file. A real broker passes over spaces.
+            bare = b".".join(part.strip() for part in data.split(b"."))
+            found = jwt.decode(bare, self.key, algorithms=list(self.algorithms), options={"verify_aud": False})
             expires_s = float(found["exp"]) if "exp" in found else None
         except (jwt.PyJWTError, ValueError, OverflowError) as error:
             raise CredentialsError(f"Failed to authentication token: {error}") from None
@@ -124,13 +125,13 @@ class Credentials(NamedTuple):
         raise CredentialsError(f"Unsupported authentication method: [{method}]")
 
     def of_request(self, authorization: str, common_name: str) -> Identity:
-        """The identity that an Authorization header proves, or else a certificate, by its common name if there is one;
+        """The identity that a certificate proves, by its common name if there is one, or else an Authorization header;
         or the anonymous one, as with a real broker also for a header that proves nothing. Raises CredentialsError."""
+        if self.certificates and common_name:
+            return Identity(common_name)
         try:
             return self._proven(authorization)
         except CredentialsError:
-            if self.certificates and common_name:
-                return Identity(common_name)
             if not self.anonymous:
                 raise
             return Identity(self.anonymous, is_anonymous=True)
