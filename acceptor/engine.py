@@ -424,6 +424,11 @@ class Engine:
         """Makes a connection a websocket; `flags` is of enum websocket_flag. False when that cannot be."""
         return bool(lib.acceptor_websocket(self._acceptor, conn, frame_bytes, flags))
 
+    def websocket_ended(self, conn: int, payload: bytes) -> None:
+        """The closing frame of a client has come whose frames are Python's. Ours, with that payload, is handed over when
+        all that came before has been answered."""
+        lib.acceptor_websocket_ended(self._acceptor, conn, payload, len(payload))
+
     def compress(self, conn: int, level: int) -> bool:
         """From now on output is compressed at that level (enum s2_level), and input is taken as compressed. A later
         call changes the level. False when that cannot be, or the connection is closed."""

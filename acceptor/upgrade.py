@@ -41,6 +41,7 @@ class Upgrade:
     tls: Tls | None = None
     until_ns: int = 0
     relay: Relay | None = None  # to the process that serves the connection for a while
+    hears_out: bool = False  # a client that hangs up still gets the answers to what it has sent
     hung_up: bool = False
 
 
@@ -55,8 +56,7 @@ class Upgrades:
         hears_out: bool = False,
     ) -> None:
         """`shaken` is called when a handshake is done. `refused` is called when it failed, with an alert to be sent and
-        the reason; it must close the connection. `hears_out`: a client that hangs up after the handshake still gets the
-        answers to what it has sent."""
+        the reason; it must close the connection. `hears_out`: clients are heard out from the handshake on."""
         self._engine = engine
         self._shaken = shaken
         self._refused = refused
@@ -108,6 +108,11 @@ class Upgrades:
         """The client sends nothing after what the codec was fed."""
         self._ending.append(conn)
 
+    def hear_out(self, conn: int) -> None:
+        """From now on what the client has sent before it hangs up counts, though Python has a command of it then."""
+        self._upgrades[conn].hears_out = True
+        self._engine.hear_out(conn)
+
     def say(self, conn: int, data: bytes) -> None:
         """Sends bytes to the client through its filters, ahead of all output that is waiting."""
         self.output(conn, data)
@@ -132,7 +137,7 @@ class Upgrades:
             assert upgrade.tls is not None
             self._go_on(conn, upgrade, upgrade.tls, data)
         elif upgrade.chain is not None:
-            upgrade.hung_up = upgrade.hung_up or (self._hears_out and not data and not upgrade.chain.pending)
+            upgrade.hung_up = upgrade.hung_up or (upgrade.hears_out and not data and not upgrade.chain.pending)
             return self._pass_input(conn, upgrade, upgrade.chain, data)
         return False
 
@@ -169,9 +174,10 @@ class Upgrades:
         """To be called after a run of the engine, before its upcalls are handled."""
         self._remarks.expire()
         # By now the engine has used what it was fed.
-        end = self._engine.end_input if self._hears_out else self._engine.close_connection
         for conn in self._ending:
-            end(conn)
+            upgrade = self._upgrades.get(conn)
+            is_heard_out = upgrade is not None and upgrade.hears_out
+            (self._engine.end_input if is_heard_out else self._engine.close_connection)(conn)
         self._ending.clear()
         while self._deadlines and self._deadlines[0][0] <= self._now_ns():
             until_ns, conn = heapq.heappop(self._deadlines)
@@ -195,7 +201,7 @@ class Upgrades:
         upgrade.chain = Chain()
         upgrade.chain.add(tls)
         if self._hears_out:
-            self._engine.hear_out(conn)
+            self.hear_out(conn)
         self._shaken(conn)
         # Passes on what came after the handshake.
         self._pass_input(conn, upgrade, upgrade.chain)

@@ -47,11 +47,15 @@ class PythonWebsocket:
         unmasked: bool,
         frame_bytes: int,
         masks: bool = False,
+        ended: Callable[[bytes], None] | None = None,
     ) -> None:
         """`say` is called with frames that must be sent at once. `unmasked`: incoming frames are not masked.
-        `frame_bytes`: the most payload in a compressed frame of ours. `masks`: our frames are masked."""
+        `frame_bytes`: the most payload in a compressed frame of ours. `masks`: our frames are masked.
+        `ended` is given the payload of our closing frame when the other side's has come, and calls end() when all that
+        came before has been answered; without it the frame is sent at once."""
         self._say = say
         self._masks = masks
+        self._tell_end = ended
         self._websocket: Any = ffi.new("struct websocket *")
         self._websocket.unmasked = unmasked
         self._websocket.compresses = True
@@ -95,8 +99,11 @@ class PythonWebsocket:
         payload = bytes(ffi.buffer(self._room, self._made[0]))
         found = websocket.found
         if found == lib.WEBSOCKET_ENDED:
-            self.end(self._frame(FINAL | CLOSE, self._control()))
             self._ended = True
+            if self._tell_end is not None:
+                self._tell_end(self._control())
+            else:
+                self.end(self._frame(FINAL | CLOSE, self._control()))
             return b"" if websocket.is_compressed else payload
         if found == lib.WEBSOCKET_CONTROL and websocket.opcode == lib.WEBSOCKET_PING and not self._closing_said:
             self._say(self._frame(FINAL | PONG, self._control()))

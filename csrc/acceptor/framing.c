@@ -71,6 +71,18 @@ static void hear_control(struct acceptor *a, struct connection *c) {
     if (c->stall == STALL_NONE) (void)may_go_on(a, c);
 }
 
+static void heard_closing(struct acceptor *a, struct connection *c, const uint8_t *answer, size_t bytes) {
+    if (!c->framing->closing_said) framing_close(a, c, answer, bytes);
+    socket_ended(a, c);
+}
+
+void acceptor_websocket_ended(struct acceptor *a, uint32_t conn, const uint8_t *payload, size_t bytes) {
+    struct connection *c = connection_find(a, conn);
+    if (c == NULL || c->framing == NULL) return;
+    heard_closing(a, c, payload, bytes);
+    wake_self(a);
+}
+
 size_t framing_received(struct acceptor *a, struct connection *c, uint8_t *data, size_t bytes) {
     struct framing *f = c->framing;
     if (f->by_python) return bytes;
@@ -82,8 +94,7 @@ size_t framing_received(struct acceptor *a, struct connection *c, uint8_t *data,
         if (f->websocket.found == WEBSOCKET_CONTROL) hear_control(a, c);
         if (f->websocket.found != WEBSOCKET_ENDED) continue;
         c->unreadable = f->websocket.is_wrong;
-        if (!f->closing_said) framing_close(a, c, f->websocket.control, f->websocket.control_bytes);
-        socket_ended(a, c);
+        heard_closing(a, c, f->websocket.control, f->websocket.control_bytes);
     }
     return plain;
 }
@@ -128,7 +139,8 @@ void framing_pass(struct acceptor *a, struct connection *c) {
     }
     while (!f->by_python && output_bytes(&c->out) > 0 && output_bytes(&f->wire) < FRAMES_AHEAD_BYTES && !c->closed)
         put_waiting(a, c);
-    if (c->closed || !f->closing_waits || output_bytes(&c->out) > 0) return;
+    /* What came before the other side's closing frame is answered before ours. */
+    if (c->closed || !f->closing_waits || output_bytes(&c->out) > 0 || (c->eof && !c->closing)) return;
     f->closing_waits = false;
     if (f->by_python)
         hand_closing_over(a, c);

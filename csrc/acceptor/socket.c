@@ -91,7 +91,10 @@ static void finish_if_done(struct acceptor *a, struct connection *c) {
     if (!c->closing && c->codec->ended != NULL) c->codec->ended(a, c);
     if (c->closed) return;
     c->closing = true;
-    if (connection_unsent(c) == 0) socket_close(a, c);
+    if (connection_unsent(c) == 0)
+        socket_close(a, c);
+    else
+        socket_dirty(a, c); /* a closing frame may have waited for this */
 }
 
 static void keep_input(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {

@@ -101,6 +101,7 @@ void acceptor_filter(struct acceptor *a, uint32_t conn);
 void acceptor_feed(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count, bool more);
 bool acceptor_is_filtered(const struct acceptor *a, uint32_t conn);
 bool acceptor_websocket(struct acceptor *a, uint32_t conn, size_t frame_bytes, uint32_t flags);
+void acceptor_websocket_ended(struct acceptor *a, uint32_t conn, const uint8_t *payload, size_t bytes);
 void acceptor_hear_out(struct acceptor *a, uint32_t conn);
 void acceptor_end_input(struct acceptor *a, uint32_t conn);
 bool acceptor_compress(struct acceptor *a, uint32_t conn, uint32_t level);

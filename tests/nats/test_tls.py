@@ -158,6 +158,26 @@ def test_messages_of_any_size_go_through(
     asyncio.run(run())
 
 
+def test_what_was_sent_before_hanging_up_counts_though_connect_is_not_judged_yet(
+    required: NatsServer, certificates: Certificates
+) -> None:
+    with client(required) as listener:
+        listener.info()
+        listener.encrypt(certificates.context())
+        listener.sock.sendall(CONNECT + b"SUB parting 1\r\nPING\r\n")
+        assert listener.line() == b"PONG\r\n"
+        listener.line()  # INFO with the account
+        for _ in range(5):
+            with client(required) as hasty:
+                hasty.info()
+                hasty.encrypt(certificates.context())
+                hasty.sock.sendall(CONNECT + b"PUB parting 1\r\nx\r\n")
+                with suppress(OSError):
+                    hasty.sock.unwrap()
+        for _ in range(5):
+            assert (listener.line(), listener.line()) == (b"MSG parting 1 1\r\n", b"x\r\n")
+
+
 def test_who_does_not_encrypt_is_cut_off(required: NatsServer) -> None:
     with client(required) as raw:
         raw.info()

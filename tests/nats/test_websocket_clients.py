@@ -115,6 +115,21 @@ def test_what_is_compressed_says_goodbye_too(port: int) -> None:
         assert client.controls == [(CLOSE, b"\x03\xe8")]
 
 
+@pytest.mark.parametrize("asked", [request(), DEFLATE], ids=["plain", "compressed"])
+def test_what_comes_before_a_closing_frame_counts_and_is_answered_before_ours(port: int, asked: bytes) -> None:
+    with Websocket(port) as listener, Websocket(port, asked=asked) as hasty:
+        listener.say(QUIET + b"SUB parting 1\r\nPING\r\n")
+        listener.until(b"PONG\r\n")
+        inflated(hasty, 1)
+        # CONNECT is not judged yet when the closing frame comes.
+        hasty.send(frame(BINARY, QUIET + b"PUB parting 1\r\nx\r\nPING\r\n") + frame(CLOSE, b"\x03\xe8"))
+        while not hasty.controls:
+            assert hasty.hear()
+        assert hasty.stream.endswith(b"PONG\r\n")
+        assert hasty.controls == [(CLOSE, b"\x03\xe8")]
+        listener.until(b"MSG parting 1 1\r\nx\r\n")
+
+
 def test_what_does_not_inflate_ends_it(port: int) -> None:
     with Websocket(port, asked=DEFLATE) as client:
         client.send(frame(BINARY, b"\xff" * 100, first=FINAL | COMPRESSED))

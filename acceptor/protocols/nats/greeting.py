@@ -52,7 +52,7 @@ class Greetings:
         """`info` makes a connection's line INFO, given whether TLS is required. `greeted` must let the codec go on.
         No connection is encrypted until `terms` is set. `client`: the client whose address a proxy may tell."""
         self.terms: TlsTerms | None = None
-        self.upgrades: Final = Upgrades(engine, self._shaken, self._refused, now_ns)
+        self.upgrades: Final = Upgrades(engine, self._shaken, self._refused, now_ns, hears_out=True)
         self._engine = engine
         self._info = info
         self._greeted = greeted

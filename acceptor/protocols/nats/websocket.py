@@ -267,7 +267,10 @@ class Websockets:
         websocket = None
         if found.compressed:
             most = 1 << 20 if found.whole_compressed else frame_bytes
-            websocket = PythonWebsocket(lambda data: self._say(conn, data), unmasked=found.unmasked, frame_bytes=most)
+            websocket = PythonWebsocket(
+                lambda data: self._say(conn, data), unmasked=found.unmasked, frame_bytes=most,
+                ended=None if found.is_leaf else lambda payload: self._engine.websocket_ended(conn, payload),
+            )  # fmt: skip
         if found.is_leaf:
             # The content of its frames is for another protocol, and perhaps for another acceptor.
             self._upgraded(conn, found)
@@ -281,7 +284,9 @@ class Websockets:
         if not self._engine.websocket(conn, frame_bytes, flags):
             self._engine.close_connection(conn)
             return None
-        if not flags & lib.WEBSOCKET_BY_FILTER:
+        if flags & lib.WEBSOCKET_BY_FILTER:
+            self.upgrades.hear_out(conn)
+        else:
             self._handshakes.pop(conn)
             self.upgrades.closed(conn)
         self._upgraded(conn, found)
