@@ -425,8 +425,8 @@ class Engine:
         return bool(lib.acceptor_websocket(self._acceptor, conn, frame_bytes, flags))
 
     def websocket_ended(self, conn: int, payload: bytes) -> None:
-        """The closing frame of a client has come whose frames are Python's. Ours, with that payload, is handed over when
-        all that came before has been answered."""
+        """The closing frame of a client has come whose frames are Python's. Ours, with that payload, is handed over
+        when all that came before has been answered."""
         lib.acceptor_websocket_ended(self._acceptor, conn, payload, len(payload))
 
     def compress(self, conn: int, level: int) -> bool:

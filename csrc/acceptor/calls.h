@@ -196,8 +196,8 @@ enum websocket_flag {
     WEBSOCKET_MASKS = 8,     /* our frames are masked: this side has connected */
 };
 bool acceptor_websocket(struct acceptor *a, uint32_t conn, size_t frame_bytes, uint32_t flags);
-/* The closing frame of a client has come whose frames are Python's. Ours, with that payload, is handed over when all that
- * came before has been answered. */
+/* The closing frame of a client has come whose frames are Python's. Ours, with that payload, is handed over when all
+ * that came before has been answered. */
 void acceptor_websocket_ended(struct acceptor *a, uint32_t conn, const uint8_t *payload, size_t bytes);
 /* From now on output is compressed at a level (enum s2_level) and input is decompressed, both as streams of S2. A later
  * call changes the level. False when that is impossible, or the connection is closed. */
