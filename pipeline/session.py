@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,7 @@ from mq_shards.pipeline.standing_back import NICENESS, be_nice, begin_nice_sessi
 from pyspark.sql import SparkSession
 
 END_S: Final = 10.0
+LOOK_S: Final = 0.1
 OLDEST: Final = (4, 2)  # PySpark: with older ones Trigger.AvailableNow ends before all has been read
 _begins: Final[list[_Beginning]] = []  # not empty while a JVM is started
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
@@ -52,8 +54,10 @@ def _begun(builder: SparkSession.Builder) -> SparkSession:
             ended.wait()
         except BaseException:
             logging.disable()  # py4j logs that the JVM is gone
+            until = time.monotonic() + END_S
             beginning.end()
-            ended.wait(END_S)
+            while not ended.wait(LOOK_S) and time.monotonic() < until:
+                beginning.end()  # PySpark may not have forked yet
             logging.disable(logging.NOTSET)
             raise
         finally:

@@ -202,6 +202,29 @@ def test_a_jvm_that_is_stopped_as_it_begins_does_not_go_on_and_nobody_speaks_of_
     assert logging.getLogger().isEnabledFor(logging.ERROR)
 
 
+def test_a_jvm_that_is_forked_after_the_stop_does_not_go_on_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = threading.Event()
+    end = session._Beginning.end
+
+    def told(self: session._Beginning) -> None:
+        end(self)
+        stopped.set()
+
+    class Late(Hangs):
+        def getOrCreate(self) -> None:  # noqa: N802
+            os.kill(os.getpid(), self.number)
+            stopped.wait()
+            self.jvm = subprocess.Popen(["sleep", "60"], preexec_fn=bool)
+            self.jvm.wait()
+
+    monkeypatch.setattr(session._Beginning, "end", told)
+    builder = Late(signal.SIGTERM)
+    with pytest.raises(Stopped), stopped_by_signals():
+        session._begun(cast(Any, builder))
+    assert builder.jvm is not None
+    assert builder.jvm.wait(10) == -signal.SIGKILL
+
+
 def test_an_archive_that_is_stopped_while_its_jvm_begins_does_not_wait_for_it(gateway: Gateway, tmp_path: Path) -> None:
     java, begun = tmp_path / "bin" / "java", tmp_path / "begun"
     java.parent.mkdir()
