@@ -14,7 +14,9 @@ CAUSES: Final = ("spark.sql.pyspark.jvmStacktrace.enabled", "true")
 LITTLE_BYTES: Final = 1 << 20
 _QUERY: Final = "=== Streaming Query ==="
 _BEHIND: Final = re.compile(rf"\n(?:{_QUERY}|\n*JVM stacktrace:|\n*Driver stacktrace:)")
-_OF_A_QUERY: Final = re.compile(r"Identifier: |Current |Thread State: |Logical Plan:|~|[ :|]*\+- |[ :|]*:- |$")
+_OF_A_QUERY: Final = re.compile(r"Identifier: |Current |Thread State: |Logical Plan:|~|[ :|]*\+- |[ :|]*:- |'[A-Z]|$")
+# Of a flow of a project; its plan follows at once.
+ERROR: Final = "Error: ["
 _FRAME: Final = re.compile(r"\n\s+(?:at [\w.$/<>]+\(|\.\.\. \d+ more).*")
 _CAUSE: Final = re.compile(r"^\s*Caused by: (?:\w+\.)*([\w$]+): (.+)$", re.MULTILINE)
 # An error that the source or the sink raises for its reader; of any other the stack says where it comes from.
@@ -61,3 +63,4 @@ def without_plan_and_stack(lines: Iterable[str]) -> Iterator[str]:
         within = line == _QUERY or (within and _OF_A_QUERY.match(line) is not None)
         if not within and (found := line.removesuffix(TRACEBACK).rstrip()) not in _CHAINED:
             yield found
+        within = within or line.startswith(ERROR)

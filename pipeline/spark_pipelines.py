@@ -21,7 +21,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final
 
-from mq_shards.pipeline.failure import TRACEBACK, told
+from mq_shards.pipeline.failure import ERROR, TRACEBACK, told
 from mq_shards.pipeline.session import open_session
 from pyspark.sql import SparkSession
 
@@ -54,6 +54,8 @@ _ENDED: Final = "\0ended"  # and the exit status
 _ITS_OWN: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d: ")
 # Says which file of transformations is loaded from here on, until another line of its own.
 _LOADING: Final = re.compile(r"(?:Importing|Registering SQL file) (.+)\.\.\.$")
+# A flow that cannot be planned; its error is the next line. What is raised in the end names the flow only.
+_UNRESOLVED: Final = re.compile(r"Failed to resolve flow: '(?:\w+\.)*(\w+)'")
 _PLACE: Final = re.compile(r'^\s+File "(.+)", line (\d+)', re.MULTILINE)
 # An exception of Python; not one of the JVM, which has its stack after it.
 _RAISED: Final = re.compile(r"(?<!JVM stacktrace:\n)^(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ?", re.MULTILINE)
@@ -78,19 +80,24 @@ class Application:
         at the end of a failed one."""
         program = self._program = self._program or _Program(self._port)
         last: deque[str] = deque(maxlen=LINES)
-        loading = ""
+        loading = flow = ""
+        unresolved: list[str] = []
         try:
             for line in program.run(words):
                 last.append(line)
+                if flow and line.startswith(ERROR):
+                    unresolved.append(f"{flow}: {line.removeprefix('Error: ').rstrip()}")
+                    flow = ""
                 text = line.rstrip()
                 if (found := _ITS_OWN.match(line)) is not None:
                     text = text[found.end() :]
                     file = _LOADING.match(text)
                     loading = file[1] if file else ""
+                    flow = found[1] if (found := _UNRESOLVED.match(text)) else ""
                 yield text
             if program.status != 0:
                 reason = _reason(program.errors, directory, loading) or f"spark-pipelines ended with {program.status}"
-                raise PipelineError(told(reason), "".join((*last, reason)))
+                raise PipelineError("\n".join(unresolved) or told(reason), "".join((*last, reason)))
         finally:
             if program.status != 0:  # or broken off
                 self.close()

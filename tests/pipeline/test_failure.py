@@ -101,6 +101,12 @@ def test_of_a_query_that_failed_neither_offsets_nor_plan_are_said() -> None:
     assert list(without_plan_and_stack(said)) == [line for line in said if line not in plan]
 
 
+def test_of_a_flow_that_cannot_be_resolved_the_plan_is_not_said() -> None:
+    plan = ["'Project ['nope]", "+- SubqueryAlias messages", "   +- LocalRelation <empty>, [topic#133]", ""]
+    said = ["Failed to resolve flow: 'a.b'.", "Error: [UNRESOLVED_COLUMN] no `nope`", *plan, "Run is FAILED"]
+    assert list(without_plan_and_stack(said)) == [line for line in said if line not in plan]
+
+
 def test_of_a_failure_in_python_the_stack_is_not_said() -> None:
     said = [
         "Flow 'raw' has FAILED.", "Error: [PYTHON_DATA_SOURCE_ERROR] Failed: Traceback (most recent call last):",

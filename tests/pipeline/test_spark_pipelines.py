@@ -65,6 +65,18 @@ def test_what_fails_while_a_file_is_loaded_is_told_with_its_name(
     assert str(failed.value) == said
 
 
+def test_of_flows_that_cannot_be_planned_the_errors_are_told_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = "".join(
+        f"2026-11-27 12:00:00: Failed to resolve flow: 'c.default.{name}'.\nError: [NO_COLUMN] {name}\n'Project\n"
+        for name in ("one", "two")
+    )
+    program = f"import sys; print({printed!r}); sys.exit('a.AnalysisException: Failed to resolve flows; look above')"
+    monkeypatch.setattr(spark_pipelines, "_BEGIN", program)
+    with pytest.raises(PipelineError) as failed:
+        list(Application(None, 1).run([], Path("/dir")))
+    assert str(failed.value) == "one: [NO_COLUMN] one\ntwo: [NO_COLUMN] two"
+
+
 def test_why_it_could_not_begin_is_kept_however_soon_it_was_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_pipelines, "_BEGIN", "import sys; sys.exit('no')")
     program = _Program(1)
