@@ -17,6 +17,7 @@ from mq_shards.shards.made import keep_copies, with_copies
 from mq_shards.shards.paths import heads_name, segment_name
 from mq_shards.shards.segment_header import WHAT_TO_DO, decode_version
 from mq_shards.shards.shard_files import ShardFiles
+from mq_shards.shards.store import Recovered
 from mq_shards.shards.store_error import StoreError
 
 log = logging.getLogger(__name__)
@@ -28,21 +29,34 @@ class Recovery:
         self._refuses_damage = refuses_damage
         self._began = time.monotonic()
         self._found = ffi.new("struct replay *")
+        self._recovered: dict[int, Recovered] = {}  # by shard
+        self._whole: set[int] = set()  # shards of which all segments have to be read
         self._told: set[tuple[int, int]] = set()  # (shard, segment) of which a line tells that its end is lost
 
-    def shard(self, shard: int, files: ShardFiles, *, lost_end: bool = False) -> None:
-        """Gives a shard's segments to the core, which reads them. `lost_end`: what was written last may be lost without
-        a trace. Raises StoreError if it is refused."""
-        found = self._found
-        if not lib.worker_own(self._worker, shard):
-            raise MemoryError
-        recovered = files.store.recover(self._refuses_damage)
+    def begin_anew(self, worker: Any) -> None:  # noqa: ANN401
+        """For a worker to which no shard has been given yet."""
+        self._worker, self._found = worker, ffi.new("struct replay *")
+
+    def _look(self, shard: int, files: ShardFiles) -> Recovered:
+        if shard in self._recovered:
+            return self._recovered[shard]
+        recovered = self._recovered[shard] = files.store.recover(self._refuses_damage)
         for line in recovered.problems:
             log.error("shard %d: %s", shard, line)
         self._told.update((shard, number) for number in recovered.missing)
         for line in recovered.notes:
             log.warning("shard %d: %s", shard, line)
-        segments = recovered.segments
+        return recovered
+
+    def shard(self, shard: int, files: ShardFiles, *, lost_end: bool = False) -> bool:
+        """Gives a shard's segments to the core, which reads them. False: something is damaged, and all segments have to
+        be read, by another worker (`begin_anew`). `lost_end`: what was written last may be lost without a trace. Raises
+        StoreError if it is refused."""
+        found = self._found
+        if not lib.worker_own(self._worker, shard):
+            raise MemoryError
+        recovered = self._look(shard, files)
+        segments, read_from = recovered.segments, 0 if shard in self._whole else recovered.read_from
         for number in segments:
             fd = files.store.open(number)
             status = os.fstat(fd)
@@ -52,13 +66,13 @@ class Recovery:
                 why = _why_refused(ffi.errno, fd)
                 os.close(fd)
                 raise StoreError(f"shard {shard}, segment {number} {why}")
-            if number >= recovered.read_from:
+            if number >= read_from:
                 keep_copies(self._worker, shard, number, with_copies(files.store, number, fd))
         # Where something is wrong with the files, or nothing may be, all that there is is looked at.
         if not recovered.problems and not self._refuses_damage:
             self._use_heads(shard, files, [n for n in segments[:-1] if n >= recovered.read_from])
         files.read_from = recovered.read_from
-        lib.worker_read_from(self._worker, shard, recovered.read_from)
+        lib.worker_read_from(self._worker, shard, read_from)
         lib.worker_ended(self._worker, shard, *recovered.ended)
         if lost_end:
             lib.worker_lost_end(self._worker, shard)
@@ -71,6 +85,9 @@ class Recovery:
                     f"shard {shard}, segment {at.segment}, offset {at.offset}: a record of kind {at.kind}, which a "
                     f"later release wrote: {WHAT_TO_DO}"
                 )
+            if ffi.errno == errno.EAGAIN:
+                self._whole.add(shard)
+                return False
             why = os.strerror(ffi.errno)
             raise StoreError(f"shard {shard} can neither be cut nor overwritten where it ends: {why}")
         if found.uncut:
@@ -80,6 +97,7 @@ class Recovery:
             )  # fmt: skip
             found.uncut = 0
         self._compare_end(shard, found.damage[damages : min(found.damages, len(found.damage))], *recovered.ended)
+        return True
 
     def _use_heads(self, shard: int, files: ShardFiles, segments: Sequence[int]) -> None:
         for number in segments:

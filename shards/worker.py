@@ -83,6 +83,7 @@ class Worker:
             )
         )
         self._stopping = False
+        self._early: list[tuple[Message, list[int]]] = []  # what came before "go" of rings, with their descriptors
         self._disk_full_until = 0.0
         self._refusals = Refusals()
         self._no_segment = ""  # why the last one could not be made, if not for want of room
@@ -93,21 +94,9 @@ class Worker:
         self._lost_end = bool(start.get("lost_end"))
         self._unread = None if self._in_memory else Unread(Path(self._data_dir))
         self._erased = None if self._in_memory else ErasedSegments(Path(self._data_dir))
-        self._worker = lib.worker_new(self._index, int(start["workers"]), self._shards, board_fd, wake_fd, 0)
-        if self._worker == ffi.NULL:
-            raise StoreError(
-                f"{os.strerror(ffi.errno)}: it sets address space aside, of which it uses little: ulimit -v has to be "
-                "unlimited"
-            )
+        self._begin: Final = partial(_begin, start, board_fd, wake_fd)
+        self._worker = self._begin()
         self._background_sync = start["sync"] != "never"
-        interval_ns = int(log_settings["sync-interval"]) * 1_000_000
-        if not lib.worker_sync_mode(self._worker, SYNC_MODES[start["sync"]], interval_ns):
-            raise StoreError(f"no thread to sync with: {os.strerror(ffi.errno)}")
-        lib.worker_spin(self._worker, int(settings["broker"]["worker-spin-us"]) * 1000)
-        # Half of what an acceptor's connections may hold; any worker may push its part of that.
-        lib.worker_push_at_most(
-            self._worker, int(settings["broker"]["max-buffered-bytes"]) // 2 // int(start["workers"])
-        )
         self._memory: dict[int, dict[int, int]] = {}
         # Set once it serves, if it has a disk to wait for.
         self._errands: Errands | None = None
@@ -137,8 +126,13 @@ class Worker:
 
     def recover(self) -> None:
         recovery = Recovery(self._worker, self._refuses_damage)
-        for shard in self._own:
-            recovery.shard(shard, self._open(shard), lost_end=self._lost_end)
+        while not all(recovery.shard(shard, self._open(shard), lost_end=self._lost_end) for shard in self._own):
+            lib.worker_free(self._worker)
+            self._worker = self._begin()
+            recovery.begin_anew(self._worker)
+        for arrived in self._early:
+            self._heard(*arrived)
+        self._early.clear()
         lib.worker_recovered(self._worker)
         recovery.tell_of_lost_names(self._own)
         self._look_at_readers()
@@ -151,6 +145,8 @@ class Worker:
         self._control.send({"did": "recovered", "shards": len(self._own), "noted": bool(noted), **recovery.report()})
 
     def _open(self, shard: int) -> ShardFiles:
+        if shard in self._files:
+            return self._files[shard]
         files = self._files[shard] = ShardFiles(self._store(shard))
         if not self._in_memory:
             directory = shard_path(Path(self._data_dir), shard)
@@ -292,8 +288,10 @@ class Worker:
                 return
             if message["do"] == "segment":
                 self.keep(int(message["shard"]), int(message["segment"]), fds.pop())
-                continue
-            self._heard(message, fds)
+            elif message["do"] in ("peer", "gone"):
+                self._early.append((message, fds))  # for the core that recovers all
+            else:
+                self._heard(message, fds)
 
     def _ends(self) -> list[list[int]]:
         """Where the logs end. Everything that was answered lies before: a turn writes before it answers."""
@@ -638,6 +636,24 @@ class Worker:
         except OSError:  # the segment has been dropped since
             return os.strerror(error)
         return f"{path.parent.name}/{path.name}: {os.strerror(error)}"
+
+
+def _begin(start: Message, board_fd: int, wake_fd: int) -> Any:  # noqa: ANN401
+    """A core that owns no shard yet. Raises StoreError."""
+    workers, settings = int(start["workers"]), start["settings"]
+    worker = lib.worker_new(int(start["index"]), workers, int(start["shards"]), board_fd, wake_fd, 0)
+    if worker == ffi.NULL:
+        raise StoreError(
+            f"{os.strerror(ffi.errno)}: it sets address space aside, of which it uses little: ulimit -v has to be "
+            "unlimited"
+        )
+    interval_ns = int(settings["log"]["sync-interval"]) * 1_000_000
+    if not lib.worker_sync_mode(worker, SYNC_MODES[start["sync"]], interval_ns):
+        raise StoreError(f"no thread to sync with: {os.strerror(ffi.errno)}")
+    lib.worker_spin(worker, int(settings["broker"]["worker-spin-us"]) * 1000)
+    # Half of what an acceptor's connections may hold; any worker may push its part of that.
+    lib.worker_push_at_most(worker, int(settings["broker"]["max-buffered-bytes"]) // 2 // workers)
+    return worker
 
 
 def _read_ahead(path: Path, offset: int) -> int:

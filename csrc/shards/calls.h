@@ -75,7 +75,9 @@ void worker_read_from(struct worker *w, uint32_t shard, uint32_t segment);
 /* Before that: what was written last may be lost without a trace, so all seqs and ids go on far behind what is
  * there. */
 void worker_lost_end(struct worker *w, uint32_t shard);
-/* Recovers a shard from its segments; adds what was found to `out`. */
+/* Recovers a shard from its segments; adds what was found to `out`. False: errno says why. EAGAIN: the segments before
+ * worker_read_from have to be read too, as others are damaged. Nothing was done about that. A new worker has to begin
+ * with all shards, since this one has read a part. */
 bool worker_replay(struct worker *w, uint32_t shard, struct replay *out, uint64_t now_ns, uint64_t wall_ns);
 /* To be called after the last shard was recovered: the worker may serve from now on. */
 void worker_recovered(struct worker *w);

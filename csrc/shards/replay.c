@@ -369,6 +369,17 @@ static uint64_t lost_at_end(const struct shard *s, uint32_t segment, uint64_t of
     return until - offset;
 }
 
+/* Whether older segments are not read. If anything of those that are is lost they have to be: what was moved out of
+ * them is whole there, whatever has become of what it was moved to. */
+static bool passes_over(const struct shard *s) {
+    return s->read_from > log_first_segment(s->log);
+}
+
+static uint64_t needs_all(struct shard *s) {
+    s->needs_all = true;
+    return 0;
+}
+
 static uint64_t replay_segment(struct worker *w, struct shard *s, uint32_t segment, struct replay *out, bool *cut) {
     uint64_t offset = 0, bad = 0, whole = 0;
     const struct record *r;
@@ -376,6 +387,7 @@ static uint64_t replay_segment(struct worker *w, struct shard *s, uint32_t segme
     int found;
     skip_segments(s, log_missing(s->log, segment));
     while ((found = log_scan(s->log, segment, &offset, &r, &bad)) != 0) {
+        if (found < 0 && passes_over(s)) return needs_all(s);
         if (found < 0) {
             note_damage(out, s->number, segment, bad, offset);
             shard_doubt(s, segment);
@@ -400,6 +412,7 @@ static uint64_t replay_segment(struct worker *w, struct shard *s, uint32_t segme
         replay_record(w, s, r, (uint64_t)segment << 32 | (offset - record_stride(r)));
         out->records++;
     }
+    if (passes_over(s) && s->ended >> 32 == segment && offset < (uint32_t)s->ended) return needs_all(s);
     /* Nothing valid follows: a crash in the middle of a write leaves this behind. It was never acknowledged. */
     if (bad) note_damage(out, s->number, segment, bad, bad);
     /* The log was longer if there are copies of records behind this. */
@@ -418,21 +431,6 @@ static uint64_t replay_segment(struct worker *w, struct shard *s, uint32_t segme
     out->end = offset;
     if (lost && segment == log_active_segment(s->log)) skip_write(w, s, &offset, lost);
     return offset;
-}
-
-/* Whether nothing of what is read is lost, but for a write that a crash cut short. */
-static bool is_whole(const struct shard *s, uint32_t last) {
-    for (uint32_t n = s->read_from; n <= last; n++) {
-        if (log_has_heads(s->log, n)) continue; /* what is damaged in it is found when it is asked for */
-        uint64_t offset = 0, bad;
-        const struct record *r;
-        int found;
-        do found = log_scan(s->log, n, &offset, &r, &bad);
-        while (found > 0);
-        bool is_cut_off = s->ended >> 32 == n && offset < (uint32_t)s->ended;
-        if (found < 0 || is_cut_off) return false;
-    }
-    return true;
 }
 
 /* The same from the heads of a segment, which is whole: nothing is damaged, or ends early. */
@@ -458,8 +456,6 @@ bool shard_replay(struct worker *w, struct shard *s, struct replay *out) {
     uint32_t last = log_active_segment(s->log);
     w->now_ns = w->wall_ns = 0;
     bool cut = true;
-    /* What was moved out of older segments is whole there, whatever has become of what it was moved to. */
-    if (s->read_from > log_first_segment(s->log) && !is_whole(s, last)) s->read_from = 0;
     for (uint32_t n = log_first_segment(s->log); n && n <= last; n++) {
         if (n < s->read_from && n < last) {
             log_pass_over(s->log, n);
@@ -473,6 +469,10 @@ bool shard_replay(struct worker *w, struct shard *s, struct replay *out) {
         }
         uint64_t records = out->records;
         uint64_t end = replay_segment(w, s, n, out, &cut);
+        if (s->needs_all) {
+            errno = EAGAIN;
+            return false;
+        }
         /* It was lost, and an earlier release has put an empty one in its place. */
         if (out->records == records && n < last && !log_missing(s->log, n)) skip_segments(s, 1);
         if (out->unknown.kind) {

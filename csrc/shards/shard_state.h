@@ -92,7 +92,8 @@ struct shard {
     uint32_t took_by;
     struct needed needed;
     uint32_t doubtful_from; /* the oldest segment that was found damaged, or could not be read in places; 0: none */
-    uint32_t read_from;     /* recovery: the first segment to be read; nothing before it is needed (needed.h) */
+    uint32_t read_from;     /* recovery: the first segment to be read; nothing before it is needed (needed.h), ... */
+    bool needs_all;         /* ... but all of it is, as something that was read is damaged */
     log_position ended;     /* recovery: where the log ended at the last clean stop; 0: not known */
     uint64_t lost_seqs;     /* recovery: how many seqs each topic may have had in what is lost so far (skip.h) */
     bool lost_ids;          /* recovery: ids may be lost, above all that the log has behind that place */

@@ -67,6 +67,32 @@ def test_a_start_passes_over_what_is_finished_and_has_what_is_left(tmp_path: Pat
             server.kill()
 
 
+def test_a_start_that_finds_damage_reads_what_it_would_pass_over(tmp_path: Path) -> None:
+    data, shard = tmp_path / "data", tmp_path / "data" / "shard-0000"
+    with running(SINGLE, data_dir=data, options=OPTIONS) as server, Wire(server) as wire:
+        fill(wire, 1)
+        fill_small(wire)
+        kept = wire.put(b"what is kept")
+        fill(wire, 5)
+        wait_until(lambda: read_from(shard) > 3, "it is moved, and what is finished passed over")
+        wire.put(b"behind it")
+        server.kill()
+    first, last = read_from(shard), newest(shard)
+    moved = next(
+        log for log in sorted(shard.glob("*.log")) if int(log.stem) >= first and b"what is kept" in log.read_bytes()
+    )
+    with moved.open("r+b") as file:
+        file.seek(moved.read_bytes().index(b"what is kept"))
+        file.write(b"that")
+    for _ in range(2):
+        with running(SINGLE, data_dir=data, options=OPTIONS) as server, Wire(server) as wire:
+            assert server.said().count("damaged") == 1 and f"segment {int(moved.stem)}, offset" in server.said()
+            assert bytes_read(server) > (last - first + 1) * SEGMENT
+            assert wire.exchange(f"peek {kept}").body == b"what is kept"
+            assert wire.ask(f"peek {kept - 1}") == b"NOT_FOUND", "what was finished does not come again"
+            server.kill()
+
+
 def test_a_worker_that_dies_is_back_without_reading_what_is_finished(tmp_path: Path) -> None:
     shard = tmp_path / "data" / "shard-0000"
     with running(SINGLE, data_dir=tmp_path / "data", options=OPTIONS) as server:

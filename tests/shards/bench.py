@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from itertools import pairwise
@@ -77,6 +78,7 @@ class Bench:
         self.next_slot = 1
         self.lost_end = False  # whether the next start is one after a power failure
         self.read_from: dict[int, int] = {}  # by shard: the first segment that the next start reads
+        self.began_anew = 0  # how often a start could not pass over what it was told to
         self.uses_heads = False  # whether starts read the heads of sealed segments
         self.kept_heads: dict[tuple[int, int], bytes] = {}  # those that were written before
         self.headed = 0  # of how many the last one did
@@ -106,7 +108,9 @@ class Bench:
             lib.worker_read_from(self.worker, shard, self.read_from.get(shard, 0))
             if self.lost_end:
                 lib.worker_lost_end(self.worker, shard)
-            assert lib.worker_replay(self.worker, shard, self.found, self.now, self.wall)
+            if not lib.worker_replay(self.worker, shard, self.found, self.now, self.wall):
+                self.begin_anew(ffi.errno)
+                return
         lib.worker_recovered(self.worker)
         self.supply()
         self.noted = bool(lib.worker_note_ends(self.worker) and (not self.lost_end or lib.worker_flush(self.worker)))
@@ -118,6 +122,14 @@ class Bench:
             assert lib.worker_peer(self.worker, acceptor, back, there, -1)
             os.close(there)
             os.close(back)
+
+    def begin_anew(self, why: int) -> None:
+        """A start that passes something over has found damage: the next reads all there is."""
+        assert why == errno.EAGAIN and self.read_from
+        self.stop()
+        read_from, self.read_from, self.began_anew = self.read_from, {}, self.began_anew + 1
+        self.start()
+        self.read_from = read_from
 
     def use_heads(self, shard: int, kept: list[tuple[int, int]]) -> int:
         used = 0
