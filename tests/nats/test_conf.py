@@ -188,6 +188,10 @@ def test_files_that_cannot_be_used_are_an_error(tmp_path: Path) -> None:
     assert complaint(tmp_path, "\nresolver_tls {ca_file: /nowhere}") == f"nats.conf:2: {why}"
 
 
+def test_clients_may_be_allowed_to_do_without_tls_where_there_is_none(tmp_path: Path) -> None:
+    assert options_of(tmp_path, "allow_non_tls: true").settings["nats"]["allow-non-tls"]
+
+
 def test_a_message_may_not_be_larger_than_what_may_wait(tmp_path: Path) -> None:
     for text in ("max_payload: 100mb", "max_pending: 1000000"):
         with pytest.raises(OptionsError, match=r"max_payload \(\d+\) cannot be higher than max_pending"):

@@ -22,6 +22,10 @@ KEY_INFO: Final = 6  # the number of this field in a certificate's signed part
 VERSION_1_3: Final = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
 
 
+# Options that change nothing where there is no TLS.
+MEANINGLESS: Final = ("tls-timeout", "allow-non-tls")
+
+
 class TlsTerms(NamedTuple):
     """The TLS settings of a listener."""
 
@@ -48,7 +52,7 @@ def terms(settings: Mapping[str, Any], prefix: str = "") -> TlsTerms | None:
     one line that names the option."""
     if not settings[f"{prefix}tls-cert-file"] and not settings[f"{prefix}tls-key-file"]:
         for name, kind in OPTIONS.items():
-            if name != "tls-timeout" and settings[f"{prefix}{name}"] != kind.default:
+            if name not in MEANINGLESS and settings[f"{prefix}{name}"] != kind.default:
                 raise ValueError(f"nats.{prefix}{name} needs nats.{prefix}tls-cert-file and nats.{prefix}tls-key-file")
         return None
     for one, other in (("tls-cert-file", "tls-key-file"), ("tls-key-file", "tls-cert-file")):
