@@ -40,7 +40,9 @@
  * input do not keep the others waiting. */
 #define LEAST_RECEIVE_BYTES ((size_t)1 << 10)
 #define LONG_RECEIVING_NS   4000000u
-/* A connection whose codec wants several receives in a turn has them until the turn has made this much more output. */
+/* When few connections have input, each gets up to RECEIVES_AT_ONCE of these in a turn, until the turn has made
+ * RECEIVED_OUTPUT_BYTES more of output. */
+#define RECEIVES_AT_ONCE      4
 #define RECEIVED_OUTPUT_BYTES ((size_t)512 << 10)
 
 /* Up to this much of an incomplete command is moved in front of the next input, so that the command is parsed in place;

@@ -104,9 +104,6 @@ struct codec {
     /* Bytes that a client sends before its first command: who has sent no more than them has said nothing yet. */
     size_t greeting_bytes;
 
-    /* How many recvs a connection may have in a turn while more input is there; 0 and 1 mean one. */
-    uint32_t receives;
-
     /* Writes a worker's reply into the output. */
     void (*answer)(struct acceptor *a, struct connection *c, const struct codec_answer *answer);
     /* Handles the complete commands in the input. Returns how many bytes it used. */

@@ -162,62 +162,68 @@ static bool received(struct acceptor *a, struct connection *c, ssize_t n) {
     return false;
 }
 
-/* Receives into the scratch buffer, behind the few bytes left over from last time. */
-static void receive_to_scratch(struct acceptor *a, struct connection *c) {
+/* Receives into the scratch buffer, behind the few bytes left over from last time. True, here and below, if it got all
+ * that it asked for: there is probably more. */
+static bool receive_to_scratch(struct acceptor *a, struct connection *c) {
     size_t kept = c->filter != NULL ? 0 : buffer_bytes(&c->in);
     const size_t most = room_receive_bytes(a);
     assert(kept <= MAX_MOVED_BYTES && most <= RECEIVE_BYTES);
     ssize_t n = recv(c->fd, a->scratch + kept, most, MSG_DONTWAIT);
-    if (!received(a, c, n)) return;
+    if (!received(a, c, n)) return false;
+    const bool all = (size_t)n == most;
     c->moved_bytes += (uint32_t)n;
     if (c->filter != NULL) {
         filter_received(a, c, a->scratch + kept, (size_t)n);
-        return;
+        return all;
     }
     if (kept > 0) {
         memcpy(a->scratch, buffer_front(&c->in), kept);
         buffer_release(&a->blocks, &c->in);
     }
     if (c->framing != NULL) n = (ssize_t)framing_received(a, c, a->scratch + kept, (size_t)n);
-    if (c->closed) return;
+    if (c->closed) return false;
     size_t bytes = kept + (size_t)n;
     size_t used = c->codec->parse(a, c, a->scratch, bytes);
     silent_used(a, c, used);
     if (!c->closed && used < bytes && !c->closing) keep_input(a, c, a->scratch + used, bytes - used);
+    return all;
 }
 
-static void receive_more(struct acceptor *a, struct connection *c) {
+static bool receive_more(struct acceptor *a, struct connection *c) {
     uint8_t *room = buffer_room(&a->blocks, &c->in, MIN_RECEIVE_BYTES);
     if (room == NULL) {
         engine_oom(a, c);
-        return;
+        return false;
     }
     size_t most = c->in.capacity - c->in.end;
     if (most > RECEIVE_BYTES) most = RECEIVE_BYTES;
     ssize_t n = recv(c->fd, room, most, MSG_DONTWAIT);
-    if (!received(a, c, n)) return;
+    if (!received(a, c, n)) return false;
+    const bool all = (size_t)n == most;
     c->moved_bytes += (uint32_t)n;
     if (c->framing != NULL) n = (ssize_t)framing_received(a, c, room, (size_t)n);
-    if (c->closed) return;
+    if (c->closed) return false;
     c->in.end += (size_t)n;
     parse_kept(a, c);
+    return all;
 }
 
 /* Compressed input is received into the buffer it is decompressed from. */
-static void receive_packed(struct acceptor *a, struct connection *c) {
+static bool receive_packed(struct acceptor *a, struct connection *c) {
     struct buffer *packed = &compression_of(c)->packed;
     size_t most = room_receive_bytes(a);
     uint8_t *room = buffer_room(&a->blocks, packed, most);
     if (room == NULL) {
         engine_oom(a, c);
-        return;
+        return false;
     }
     ssize_t n = recv(c->fd, room, most, MSG_DONTWAIT);
     if (n > 0) packed->end += (size_t)n;
     buffer_consume(&a->blocks, packed, 0); /* an empty one holds no memory */
-    if (!received(a, c, n)) return;
+    if (!received(a, c, n)) return false;
     c->moved_bytes += (uint32_t)n;
     compression_go_on(a, c);
+    return (size_t)n == most;
 }
 
 /* For a filtered connection there must be room for what its input becomes. */
@@ -228,25 +234,20 @@ static bool has_room(struct acceptor *a, struct connection *c) {
     return room_for_input(a, c, in, c->filter != NULL ? 2 * FILTER_CHUNK_BYTES : MIN_RECEIVE_BYTES);
 }
 
-static void receive_once(struct acceptor *a, struct connection *c) {
-    if (!has_room(a, c)) return;
-    if (compression_of(c) != NULL && c->filter == NULL)
-        receive_packed(a, c);
-    else if (buffer_bytes(&c->in) <= MAX_MOVED_BYTES || c->filter != NULL)
-        receive_to_scratch(a, c);
-    else
-        receive_more(a, c);
+static bool receive_once(struct acceptor *a, struct connection *c) {
+    if (!has_room(a, c)) return false;
+    if (compression_of(c) != NULL && c->filter == NULL) return receive_packed(a, c);
+    if (buffer_bytes(&c->in) <= MAX_MOVED_BYTES || c->filter != NULL) return receive_to_scratch(a, c);
+    return receive_more(a, c);
 }
 
-/* Receives from a connection. When few connections have input, a codec with cheap commands gets more at once, so that
- * its output leaves in larger pieces, as long as that fits the cache. */
+/* Receives from a connection. When few have input each gets more at once: its output leaves in larger pieces, as long
+ * as that fits the cache, and a long command is whole before its worker has looked for it in vain. */
 static void receive(struct acceptor *a, struct connection *c) {
-    uint32_t most = a->events_taken <= FEW_EVENTS ? c->codec->receives : 0;
+    uint32_t most = a->events_taken <= FEW_EVENTS ? RECEIVES_AT_ONCE : 1;
     size_t taken = a->blocks.taken_bytes, dirty = a->dirty.count;
-    for (;;) {
-        uint32_t moved = c->moved_bytes;
-        receive_once(a, c);
-        if (most-- <= 1 || c->closed || c->moved_bytes - moved < RECEIVE_BYTES || !takes_bytes(a, c)) return;
+    while (receive_once(a, c) && --most > 0 && !c->closed && takes_bytes(a, c)) {
+        if (room_receive_bytes(a) < RECEIVE_BYTES) return;
         /* Each connection with output has taken a block, however little of it is used. */
         size_t blocks = (a->dirty.count - dirty) * BLOCK_BYTES;
         if (a->blocks.taken_bytes > taken + blocks + RECEIVED_OUTPUT_BYTES) return;

@@ -638,7 +638,6 @@ const struct codec nats_codec = {
     .counters = counters,
     .counter_count = NATS_COUNTERS,
     .first_gauge = NATS_SUBSCRIPTIONS,
-    .receives = 4,
     .tells_live = true,
     .python_keeps = true,
     .answer = nats_not_kept,
