@@ -171,7 +171,7 @@ def test_what_nobody_uses_is_deleted_where_that_is_the_policy(quick: PulsarServe
 
 
 @pytest.mark.parametrize("kind", [1, 3])
-def test_a_shared_consumer_gets_no_more_than_it_may_leave_unacknowledged_until_half_is_acknowledged(
+def test_a_shared_consumer_gets_no_more_than_it_may_leave_unacknowledged_until_half_is(
     quick: PulsarServer, namespace: str, kind: int
 ) -> None:
     """Also when it gives more permits meanwhile. Stats say so."""
