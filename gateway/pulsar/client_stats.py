@@ -114,7 +114,7 @@ def of_consumers(channel: Channel, clients: list[Json]) -> Json:
 
 def _consumer(client: Json, flying: Flying | None) -> Json:
     messages, count, redelivered, acked = client.get("rates", (0.0, 0.0, 0.0, 0.0))
-    average = max(1, round(client.get("per_entry", 1)))
+    average = max(1, round(client.get("per_entry", 1))) if client.get("messages") else 0
     acked_ms, consumed_ms = client.get("acked_ms", 0), client.get("consumed_ms", 0)
     found = {
         **_CONSUMER,

@@ -16,7 +16,7 @@ from mq_shards.gateway.pulsar.catalog import Json
 from mq_shards.gateway.pulsar.client_stats import iso
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import Backlog, Entry, NoSubscriptionError, NoTopicError
-from mq_shards.gateway.pulsar.http_subscriptions import SUB, id_of, start_at
+from mq_shards.gateway.pulsar.http_subscriptions import SUB, being_made, id_of, start_at, subscription_of
 from mq_shards.gateway.pulsar.http_topics import TOPIC
 from mq_shards.gateway.pulsar.refusals import RefusedError, not_found, precondition
 from mq_shards.gateway.pulsar.requests import Call, Routes, json_of, object_of, text_of
@@ -75,7 +75,7 @@ class HttpMessages:
         if parts != [name]:
             raise RefusedError(405, "NotAllowedError", "Peek messages on a partitioned topic is not allowed")
         try:
-            where = await self._control.core.position(name.core, call.names["subscription"])
+            where = await self._begun(name, subscription_of(call))
         except (NoTopicError, NoSubscriptionError):
             raise not_found("Message not found") from None
         seq = where.unfinished + max(call.number("place"), 1) - 1
@@ -83,6 +83,17 @@ class HttpMessages:
         if entry is None:
             raise not_found("Message not found")
         return _shown(entry, where.incarnation, name)
+
+    async def _begun(self, name: TopicName, subscription: str) -> Position:
+        """Where a subscription is. As at a real broker, one that is not there is made, and begins at the first message:
+        clients peek like that. Raises NoTopicError, NoSubscriptionError and RefusedError."""
+        core = self._control.core
+        try:
+            return await core.position(name.core, subscription)
+        except NoSubscriptionError:
+            async with being_made(self._control, name, subscription):
+                await core.begin_subscription(name.core, subscription, core_module.EARLIEST, 0)
+            return await core.position(name.core, subscription)
 
     async def _analyze(self, call: Call) -> Answer:
         """Counts what a subscription has not finished; from a message id on, if there is one in the body."""

@@ -42,12 +42,12 @@ class Needed:
 
 
 def whole(what: str, least: int, words: str = "") -> Needed:
-    """`words`: what a real broker says that the number must be."""
+    """`words`: what a real broker says of a number that is less."""
 
     def check(given: Any) -> int:  # noqa: ANN401
         found = scalars.whole(given, what)
         if found < least:
-            raise precondition(f"{what} must be {words or f'{least} or more'}")
+            raise precondition(words or f"{what} must be {least} or more")
         return found
 
     return Needed(check)
@@ -263,7 +263,8 @@ POLICIES: Final[dict[str, Policy]] = {
     "compactionThreshold": Policy("compaction_threshold", whole("compactionThreshold", 0), "PUT"),
     "persistence": Policy("persistence", _persistence),
     "subscriptionExpirationTime": Policy(
-        "subscription_expiration_time_minutes", whole("subscriptionExpirationTime", 0)
+        "subscription_expiration_time_minutes",
+        whole("subscriptionExpirationTime", 0, "Invalid value for subscription expiration time"),
     ),
     "inactiveTopicPolicies": Policy("inactive_topic_policies", _inactive),
     "dispatchRate": Policy("topicDispatchRate", by_cluster(dispatch_rate), of_cluster=True),
@@ -271,7 +272,7 @@ POLICIES: Final[dict[str, Policy]] = {
     "subscribeRate": Policy("clusterSubscribeRate", by_cluster(subscribe_rate), of_cluster=True),
     "deduplicationSnapshotInterval": Policy(
         "deduplicationSnapshotIntervalSeconds",
-        or_none(whole("interval", 0, "greater than or equal to 0")),
+        or_none(whole("interval", 0, "interval must be greater than or equal to 0")),
         can_go=False,
     ),
     "dispatcherPauseOnAckStatePersistent": Policy(

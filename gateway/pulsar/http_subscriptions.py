@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Final
 
 from mq_shards.acceptor.protocols.pulsar.names import MAX_SUBSCRIPTION_BYTES, PERSISTENT, RETENTION, TopicName
@@ -73,12 +75,6 @@ class HttpSubscriptions:
             f"{SUB}/expireMessages/{{seconds}}": {"POST": self._expire},
         }
 
-    def _name(self, call: Call) -> str:
-        name = call.names["subscription"]
-        if not 0 < len(name.encode()) <= MAX_SUBSCRIPTION_BYTES or "\n" in name or name == RETENTION:
-            raise precondition("Invalid subscription name")
-        return name
-
     def _missing(self, call: Call, name: TopicName) -> RefusedError:
         return not_found(f"Subscription {call.names['subscription']} not found for topic {name}")
 
@@ -98,7 +94,7 @@ class HttpSubscriptions:
 
     async def _make(self, call: Call) -> Answer:
         """Makes a subscription that begins where the body says, or at the topic's end."""
-        name, wanted = call.topic(self._control), self._name(call)
+        name, wanted = call.topic(self._control), subscription_of(call)
         given = await call.json()
         begins = id_of("latest" if given is None else given)
         properties = strings(given.get("properties")) if isinstance(given, dict) else {}
@@ -106,22 +102,18 @@ class HttpSubscriptions:
             await self._control.open(name, create=True)
         if wanted in await self._control.subscriptions(name):
             raise conflict("Subscription already exists for topic")
-        policies = policies_module.told(self._control.policies_of(name))
-        await self._control.admission.check_subscription(name, wanted, policies, durable=True, made=True)
-        try:
+        async with being_made(self._control, name, wanted):
             for part in self._control.parts(name):
                 start, at = start_at(begins, (await self._stats.position(part)).incarnation)
                 await self._control.subscription_properties.begin(
                     part, wanted, properties, replicated=call.flag("replicated")
                 )
                 await self._control.core.begin_subscription(part.core, wanted, start, at)
-        finally:
-            self._control.admission.was_made(name, wanted)
         return NO_CONTENT
 
     async def _delete(self, call: Call) -> Answer:
         name, parts = await self._there(call)
-        wanted = self._name(call)
+        wanted = subscription_of(call)
         if wanted not in await self._control.subscriptions(name):
             raise not_found(f"Subscription {wanted} not found for topic {name}")
         names = [str(part) for part in parts]
@@ -269,6 +261,24 @@ class HttpSubscriptions:
         if ledger == where.incarnation and entry >= where.unfinished:
             await self._control.core.evict(name.core, call.names["subscription"], entry + 1)
         return NO_CONTENT
+
+
+def subscription_of(call: Call) -> str:
+    name = call.names["subscription"]
+    if not 0 < len(name.encode()) <= MAX_SUBSCRIPTION_BYTES or "\n" in name or name == RETENTION:
+        raise precondition("Invalid subscription name")
+    return name
+
+
+@contextlib.asynccontextmanager
+async def being_made(control: Control, name: TopicName, subscription: str) -> AsyncIterator[None]:
+    """While one is made that was not there. Raises RefusedError if the topic may not have it."""
+    policies = policies_module.told(control.policies_of(name))
+    await control.admission.check_subscription(name, subscription, policies, durable=True, made=True)
+    try:
+        yield
+    finally:
+        control.admission.was_made(name, subscription)
 
 
 def id_of(given: object) -> tuple[int, int]:

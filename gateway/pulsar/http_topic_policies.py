@@ -33,7 +33,9 @@ from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Handler, Routes,
 TOPIC: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 QUOTAS: Final = "backlog_quota_map"
 OF_SUBSCRIPTIONS: Final = "dispatchRateOfSubscriptions"
-_SIZES: Final = "greater than or equal to 0 and must be smaller than that in the broker-level"
+_SIZES: Final = (
+    "topic-level maxMessageSize must be greater than or equal to 0 and must be smaller than that in the broker-level"
+)
 MAX_RATES: Final = 100  # subscriptions of a topic with a rate of their own
 
 
@@ -62,6 +64,11 @@ def _number(policy: str, name: str) -> _TopicPolicy:
     return replace(_as(POLICIES[policy]), checked=whole(name, 0))
 
 
+def _invalid(name: str, unset: int) -> _TopicPolicy:
+    """One of which a number that is too small is said to be wrong in other words than of a namespace's."""
+    return replace(_as(POLICIES[name], unset), checked=whole(name, 0, f"Invalid value for {name}"))
+
+
 def _unacked(where: str) -> _TopicPolicy:
     return replace(_as(POLICIES[f"maxUnackedMessagesPer{where}"]), checked=or_none(whole("maxUnackedNum", 0)))
 
@@ -85,7 +92,7 @@ _POLICIES: Final[dict[str, _TopicPolicy]] = {
     "retention": _as(POLICIES["retention"]),
     "maxProducers": _number("maxProducersPerTopic", "maxProducers"),
     "maxConsumers": _number("maxConsumersPerTopic", "maxConsumers"),
-    "maxConsumersPerSubscription": _as(POLICIES["maxConsumersPerSubscription"], 204),
+    "maxConsumersPerSubscription": _invalid("maxConsumersPerSubscription", 204),
     "maxSubscriptionsPerTopic": _as(POLICIES["maxSubscriptionsPerTopic"], 204),
     "maxUnackedMessagesOnConsumer": _unacked("Consumer"),
     "maxUnackedMessagesOnSubscription": _unacked("Subscription"),
@@ -97,7 +104,7 @@ _POLICIES: Final[dict[str, _TopicPolicy]] = {
     "subscriptionDispatchRate": replace(_as(POLICIES["subscriptionDispatchRate"]), is_rate=True),
     "subscribeRate": replace(_as(POLICIES["subscribeRate"]), is_rate=True),
     "persistence": _as(POLICIES["persistence"]),
-    "compactionThreshold": _as(POLICIES["compactionThreshold"]),
+    "compactionThreshold": _invalid("compactionThreshold", 200),
     "inactiveTopicPolicies": _as(POLICIES["inactiveTopicPolicies"]),
     "subscriptionTypesEnabled": _as(POLICIES["subscriptionTypesEnabled"], nothing=[]),
     "schemaCompatibilityStrategy": _as(POLICIES["schemaCompatibilityStrategy"], 204),

@@ -97,6 +97,12 @@ def test_a_message_is_examined_by_its_place(filled: Filled, query: str, found: i
     assert filled.ask("GET", f"{filled.topic}/examinemessage{query}")["json"] == found
 
 
+def test_a_subscription_that_is_not_there_is_made_by_who_peeks_into_it(filled: Filled) -> None:
+    assert filled.ask("GET", f"{filled.topic}/subscription/peeks/position/1")["json"] == 0  # its payload
+    assert filled.backlog("peeks") == MANY
+    assert filled.ask("POST", f"{filled.topic}/subscription/skips/skip/1")["status"] == 404
+
+
 def test_a_message_is_found_by_its_time(filled: Filled) -> None:
     def found(at_ms: int) -> tuple[int, int]:
         one = filled.ask("GET", f"{filled.topic}/messageid/{at_ms}")["json"]

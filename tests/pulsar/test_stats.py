@@ -90,6 +90,14 @@ def test_a_producer_that_waits_for_the_exclusive_place_is_no_publisher_yet(serve
         assert [one["producerName"] for one in stats_of(server, topic)["publishers"]] == ["waits"]
 
 
+def test_a_consumer_that_has_had_nothing_has_no_messages_in_an_entry(
+    wire: Wire, server: PulsarServer, topic: str
+) -> None:
+    wire.subscribe(topic)
+    (consumer,) = stats_of(server, topic)["subscriptions"]["s"]["consumers"]
+    assert consumer["avgMessagesPerEntry"] == 0
+
+
 def test_what_one_of_several_consumers_has_is_its_own(server: PulsarServer, topic: str) -> None:
     """In messages, whether they came in batches or not."""
     with Wire(server.port).connect() as wire:

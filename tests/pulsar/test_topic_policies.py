@@ -105,6 +105,21 @@ def test_what_a_namespace_retains_and_lets_wait_counts_for_a_topic_that_has_none
     assert ask(server, "POST", f"{path}/backlogQuota?backlogQuotaType=message_age", day)["status"] == 412
 
 
+@pytest.mark.parametrize(
+    ("method", "policy", "what"),
+    [
+        ("POST", "{path}/maxConsumersPerSubscription", "maxConsumersPerSubscription"),
+        ("POST", "{path}/compactionThreshold", "compactionThreshold"),
+        ("POST", "namespaces/public/default/subscriptionExpirationTime", "subscription expiration time"),
+    ],
+)
+def test_a_number_that_is_too_small_is_refused_in_a_real_brokers_words(
+    server: PulsarServer, topic: str, method: str, policy: str, what: str
+) -> None:
+    found = ask(server, method, policy.format(path=made(server, topic)), -60)
+    assert (found["status"], found["json"]["reason"]) == (412, f"Invalid value for {what}")
+
+
 def test_a_message_larger_than_the_topic_allows_is_refused(server: PulsarServer, wire: Wire, topic: str) -> None:
     path = made(server, topic)
     wire.producer(topic)
