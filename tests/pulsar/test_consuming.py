@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from mq_shards.acceptor.protocols.pulsar.keys import murmur3
 
 from tests.pulsar.consuming import (
     EARLIEST,
@@ -369,3 +370,33 @@ def test_all_chunks_of_a_message_are_one_shared_consumers_and_one_without_permit
     wire.say("close_consumer", consumer_id=1, request_id=99)
     found = [payload_of(frame) for frame in wire.messages(4, 2)]
     assert found == [b"a-%d" % i for i in range(4)], "all are another's, in their order"
+
+
+def test_what_left_at_once_with_more_than_a_window_is_reported_and_the_rest_comes(wire: Wire, topic: str) -> None:
+    """It came when there was something else to send: the broker's PING, up to 30 s later."""
+    sizes = [40_000, *[131_100] * 8, *[10] * 5]
+    wire.producer(topic)
+    for sequence, size in enumerate(sizes):
+        wire.send(b"x" * size, sequence=sequence)
+        wire.expect("send_receipt")
+    first = {"ledgerId": MAX, "entryId": MAX}
+    wire.socket.settimeout(10)
+    for consumer in range(1, 11):  # what is sent at once is for the kernel to say
+        wire.subscribe(topic, f"r{consumer}", consumer=consumer, durable=False, start_message_id=first)
+        wire.flow(100, consumer)
+        assert [len(payload_of(frame)) for frame in wire.messages(len(sizes), consumer)] == sizes
+
+
+def test_a_reader_of_some_keys_passes_over_windows_full_of_others(wire: Wire, topic: str) -> None:
+    """Of these nothing is sent that would tell that there is room again."""
+    slots = {key: (murmur3(key) & 0x7FFFFFFF) % 65536 for key in ("no", "yes")}
+    wire.producer(topic)
+    for sequence, key in enumerate(["no"] * 20 + ["yes"]):
+        wire.send(b"x" * 131_000, sequence=sequence, partition_key=key)
+        wire.expect("send_receipt")
+    wanted = {"keySharedMode": 1, "hashRanges": [{"start": slots["yes"], "end": slots["yes"]}]}
+    first = {"ledgerId": MAX, "entryId": MAX}
+    wire.socket.settimeout(10)
+    wire.subscribe(topic, "r", durable=False, start_message_id=first, keySharedMeta=wanted)
+    wire.flow(1)
+    assert wire.message().body.message_id.entryId == 20

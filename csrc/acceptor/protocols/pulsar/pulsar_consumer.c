@@ -235,9 +235,19 @@ static uint64_t parts_left(const struct delivery *d) {
     return d->word_count > 0 ? left : d->parts > 0 ? d->parts : 1;
 }
 
-/* Marks the present end of the output: when that has been sent, the bytes delivered so far are reported SENT. */
-static void mark(struct connection *c, struct pulsar_consumer *consumer) {
+static void report_sent(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer, uint64_t bytes) {
+    consumer->delivered_bytes -= bytes;
+    pulsar_tell_worker(a, c, consumer, (struct message){.kind = MSG_SENT, .sent_bytes = bytes}, NULL);
+}
+
+/* Marks the present end of the output: when that has been sent, the bytes delivered so far are reported SENT. If it has
+ * been, nothing may be sent any more that would tell. */
+static void mark(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer) {
     if (consumer->marked || consumer->delivered_bytes < SENT_REPORT_BYTES) return;
+    if (connection_unsent(c) == 0) {
+        report_sent(a, c, consumer, consumer->delivered_bytes);
+        return;
+    }
     consumer->marked = true;
     consumer->mark_bytes = consumer->delivered_bytes;
     consumer->mark_at = c->left_bytes + connection_unsent(c);
@@ -265,7 +275,7 @@ static void deliver(struct acceptor *a, struct connection *c, struct pulsar_cons
         pulsar_tell_worker(
             a, c, consumer,
             (struct message){.kind = MSG_CREDIT, .flags = MSG_PERMITS, .credit = (uint32_t)parts_left(&d)}, NULL);
-        mark(c, consumer);
+        mark(a, c, consumer);
         return;
     }
     if (d.is_pulsar && d.key_hash == 0) {
@@ -274,7 +284,7 @@ static void deliver(struct acceptor *a, struct connection *c, struct pulsar_cons
                            (struct message){.kind = MSG_FINISH, .flags = MSG_BY_SEQ, .seq = message->seq}, NULL);
         pulsar_tell_worker(a, c, consumer, (struct message){.kind = MSG_CREDIT, .flags = MSG_PERMITS, .credit = 1},
                            NULL);
-        mark(c, consumer);
+        mark(a, c, consumer);
         return;
     }
     const struct pulsar_foreign foreign = {message->seq, message->time_ns, d.tag, d.others, d.entry};
@@ -303,7 +313,7 @@ static void deliver(struct acceptor *a, struct connection *c, struct pulsar_cons
     if (message->attempts > 1) consumer->consumed[0].redelivered += parts;
     consumer->consumed_ms = pulsar_wall_ms(a);
     if (consumer->rates != NULL) pulsar_take_delivered(a, c, consumer, parts, bytes);
-    mark(c, consumer);
+    mark(a, c, consumer);
 }
 
 static void say_active(struct acceptor *a, struct connection *c, const struct pulsar_consumer *consumer, bool active) {
@@ -343,10 +353,8 @@ void pulsar_sent(struct acceptor *a, struct connection *c) {
         if (c->left_bytes < consumer->mark_at) continue;
         consumer->marked = false;
         p->marks--;
-        consumer->delivered_bytes -= consumer->mark_bytes;
-        pulsar_tell_worker(a, c, consumer, (struct message){.kind = MSG_SENT, .sent_bytes = consumer->mark_bytes},
-                           NULL);
-        mark(c, consumer);
+        report_sent(a, c, consumer, consumer->mark_bytes);
+        mark(a, c, consumer);
     }
 }
 
