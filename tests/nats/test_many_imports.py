@@ -12,7 +12,12 @@ from mq_shards.acceptor.protocols.nats.admission import Admission
 from mq_shards.acceptor.protocols.nats.cycles import covers
 from mq_shards.acceptor.protocols.nats.shares import Account, Lines, ShareError, stream_line
 
+from tests.nats.clusters import OURS, OURS_3, configured
 from tests.nats.engine_client import NATS, Client, opened
+from tests.nats.route_wire import RouteWire
+from tests.nats.test_gone_accounts import acceptors, turn
+
+CLUSTER = "cluster { name: xyz, listen: 127.0.0.1:$ROUTE_PORT }\n"
 
 
 def imports_of(importer: int, count: int, to: str) -> bytes:
@@ -57,6 +62,10 @@ def test_who_subscribes_pays_for_no_import_of_other_subjects() -> None:
 def turns_until_pong(client: Client, said: bytes) -> int:
     client.heard = b""
     client.say(said + b"PING\r\n")
+    return turns_until_heard(client)
+
+
+def turns_until_heard(client: Client) -> int:
     turns = 0
     while not client.hear().endswith(b"PONG\r\n"):
         client.turn()
@@ -64,14 +73,101 @@ def turns_until_pong(client: Client, said: bytes) -> int:
     return turns
 
 
-def test_patterns_of_which_each_is_of_very_many_imports_are_taken_in_turns_of_their_own() -> None:
+def test_a_pattern_of_very_many_imports_is_looked_for_in_pieces() -> None:
+    with opened() as engine:
+        exporter, importer = engine.configure(NATS, "account", 0, b"A"), engine.configure(NATS, "account", 0, b"B")
+        engine.configure(NATS, "shares", exporter, imports_of(importer, 10_000, "x"))
+        clients = [Client(engine) for _ in range(3)]
+        for client in clients:
+            engine.call(client.conn, "account", importer)
+        clients[0].say(b"SUB x.> 1\r\nPING\r\n")
+        clients[1].turn()
+        clients[1].say(b"PING\r\n")
+        clients[2].say(b"SUB x.> 1\r\nPING\r\n")  # the same pattern: it is not known yet
+        turns = [turns_until_heard(client) for client in (clients[1], clients[0], clients[2])]
+        assert turns[0] < 4 and min(turns[1:]) > 4
+        assert turns_until_pong(clients[0], b"UNSUB 1\r\n") < 4
+        assert turns_until_pong(clients[0], b"".join(b"SUB x.* g%d %d\r\n" % (n, n) for n in range(10))) > 40
+
+
+def test_a_subscriber_waits_until_other_acceptors_have_looked_for_its_pattern_too() -> None:
+    with acceptors(2) as engines:
+        for engine in engines:
+            exporter, importer = engine.configure(NATS, "account", 0, b"A"), engine.configure(NATS, "account", 0, b"B")
+            engine.configure(NATS, "shares", exporter, imports_of(importer, 10_000, "x"))
+        client = Client(engines[1])
+        engines[1].call(client.conn, "account", importer)
+        turn(engines)
+        client.say(b"SUB x.> 1\r\nPING\r\n")
+        turns = 0
+        while not client.hear():
+            turn(engines[:1], 1)
+            turns += 1
+            turn(engines[1:], 20)  # it has long looked for it itself
+        assert turns > 4 and client.heard == b"PONG\r\n"
+
+
+def test_last_members_of_groups_leave_very_many_imports_in_turns_of_their_own() -> None:
     with opened() as engine:
         exporter, importer = engine.configure(NATS, "account", 0, b"A"), engine.configure(NATS, "account", 0, b"B")
         engine.configure(NATS, "shares", exporter, imports_of(importer, 5000, "x"))
         client = Client(engine)
         engine.call(client.conn, "account", importer)
-        assert turns_until_pong(client, b"".join(b"SUB x.* g%d %d\r\n" % (n, n) for n in range(10))) >= 10
+        turns_until_pong(client, b"".join(b"SUB x.* g%d %d\r\n" % (n, n) for n in range(10)))
         assert turns_until_pong(client, b"".join(b"UNSUB %d\r\n" % n for n in range(10))) >= 10
+
+
+def test_who_goes_while_a_pattern_is_looked_for_leaves_nothing_behind() -> None:
+    """Nor do imports that are replaced meanwhile, and what was subscribed to is found in the new ones."""
+    with opened() as engine:
+        exporter, importer = engine.configure(NATS, "account", 0, b"A"), engine.configure(NATS, "account", 0, b"B")
+        engine.configure(NATS, "shares", exporter, imports_of(importer, 5000, "x"))
+        gone, stays, publisher = (Client(engine) for _ in range(3))
+        for client in (gone, stays):
+            engine.call(client.conn, "account", importer)
+        engine.call(publisher.conn, "account", exporter)
+        gone.say(b"SUB x.* g 1\r\n")
+        gone.turn()
+        gone.socket.close()
+        gone.turn()
+        stays.say(b"SUB x.* g 1\r\n")
+        stays.turn()
+        engine.configure(NATS, "shares", exporter, imports_of(importer, 6000, "x"))
+        assert turns_until_pong(stays, b"") > 0
+        publisher.say(b"".join(b"PUB s.%d 0\r\n\r\n" % n for n in range(6000)) + b"PING\r\n")
+        turns_until_heard(publisher)
+        while stays.heard.count(b"MSG ") < 6000:
+            stays.turn()
+            stays.hear()
+        assert turns_until_pong(stays, b"UNSUB 1\r\n") > 0
+        publisher.say(b"PUB s.1 0\r\n\r\nPING\r\n")
+        publisher.heard = b""
+        turns_until_heard(publisher)
+        assert b"MSG" not in stays.hear()
+
+
+@pytest.mark.parametrize("kind", [OURS, OURS_3])
+@pytest.mark.parametrize("verbose", [False, True])
+def test_when_a_pattern_of_very_many_imports_is_answered_servers_know_it(kind: str, verbose: bool) -> None:
+    many, count = 3000, 9  # clients are at all acceptors, as good as surely
+    imports = ", ".join(f'{{stream: {{account: A, subject: "s.{n}"}}, to: "x.{n % count}.{n}"}}' for n in range(many))
+    accounts = f'A {{ exports: [{{stream: "s.>"}}] }}, B {{ users: [{{user: b, password: b}}], imports: [{imports}] }}'
+    with configured(kind, CLUSTER + f"accounts {{ {accounts} }}\nno_auth_user: b\n") as server:
+        route = RouteWire.joined(server.route_port)
+        clients = [server.client() for _ in range(count)]
+        for k, client in enumerate(clients):
+            client.heard.data = b""
+            said = b'CONNECT {"verbose":true}\r\nSUB x.%d.> 1\r\n' if verbose else b"SUB x.%d.> 1\r\nPING\r\n"
+            client.send(said % k)
+            while client.heard.data.count(b"+OK\r\n" if verbose else b"PONG\r\n") < (2 if verbose else 1):
+                client.receive()
+            assert {b"RS+ A s.%d" % n for n in range(k, many, count)} <= set(route.barrier())
+        for client in clients:
+            client.close()
+        left = {b"A s.%d" % n for n in range(many)}
+        while left:
+            left -= {line.removeprefix(b"RS- ") for line in route.barrier()}
+        route.close()
 
 
 @pytest.mark.parametrize("to", ["x.$1.$2", "x.>", "x.a.b", "y.$2.$1", "x.$1.b"])

@@ -22,6 +22,7 @@
 #include "acceptor/protocols/nats/nats_leaving.h"
 #include "acceptor/protocols/nats/nats_line.h"
 #include "acceptor/protocols/nats/nats_logged.h"
+#include "acceptor/protocols/nats/nats_looks.h"
 #include "acceptor/protocols/nats/nats_mesh.h"
 #include "acceptor/protocols/nats/nats_name.h"
 #include "acceptor/protocols/nats/nats_origins.h"
@@ -86,7 +87,8 @@ static bool take_sub(struct acceptor *a, struct connection *c, const struct nats
     switch (nats_subscribe(a, c, k->items[0], queue, k->items[k->count - 1])) {
     case NATS_SUBSCRIBED:
     case NATS_SID_IN_USE:
-        if (nats_is(c, NATS_VERBOSE) && !nats_is_known(a, c))
+        if (nats_is(c, NATS_LOOKING)) stalled(c, STALL_MESH);
+        if (nats_is(c, NATS_VERBOSE) && (nats_is(c, NATS_LOOKING) || !nats_is_known(a, c)))
             nats_of(c)->flags |= NATS_OWED_OK;
         else
             nats_say_ok(a, c);
@@ -257,6 +259,16 @@ static size_t take_command(struct acceptor *a, struct connection *c, const uint8
     return take_line(a, c, (enum verb)verb, data, word_bytes, line_bytes, bytes);
 }
 
+enum { AWAITING = NATS_OWED_OK | NATS_LOOKING | NATS_UNCONFIRMED };
+
+/* Whether the SUB that the connection waits for has come to where it is to. */
+static bool has_subscribed(struct acceptor *a, struct connection *c) {
+    if (nats_is(c, NATS_LOOKING)) return stalled(c, STALL_MESH);
+    if (!nats_is_known(a, c)) return false;
+    nats_of(c)->flags &= ~(uint32_t)NATS_UNCONFIRMED;
+    return true;
+}
+
 static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
     size_t at = 0;
     if (nats_is(c, NATS_SNIFF)) {
@@ -264,7 +276,7 @@ static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *dat
         return 0;
     }
     if (nats_is(c, NATS_PROXIED)) return nats_take_proxied(a, c, data, bytes);
-    if (nats_is(c, NATS_OWED_OK) && !nats_is_known(a, c)) return 0;
+    if ((nats_of(c)->flags & AWAITING) != 0 && !has_subscribed(a, c)) return 0;
     if (!nats_fanout_may_go_on(nats_server_of(a, c), c)) return 0;
     while (at < bytes && c->stall == STALL_NONE && !c->closed && !c->closing && may_go_on(a, c)) {
         size_t used = nats_take_run(a, c, data + at, bytes - at);
@@ -318,6 +330,7 @@ static bool started(struct acceptor *a, void *state) {
 }
 
 static void go_on(struct acceptor *a, void *state) {
+    nats_looks_go_on(a, state);
     nats_fanouts_go_on(a, state);
     nats_hand_on(a, state);
     nats_leave_on(a, state);
@@ -415,6 +428,7 @@ static void stopped(void *state) {
     nats_latency_close(server);
     nats_log_free(server);
     nats_answers_close(server);
+    nats_looks_close(server);
     nats_shadows_close(server);
     nats_shares_close(server);
     nats_accounts_close(server);

@@ -4,12 +4,12 @@
 #include <stdlib.h>
 
 #include "acceptor/protocols/nats/nats_account_use.h"
+#include "acceptor/protocols/nats/nats_looks.h"
 #include "acceptor/protocols/nats/nats_mesh_send.h"
 #include "acceptor/protocols/nats/nats_origins.h"
 #include "acceptor/protocols/nats/nats_permissions.h"
 #include "acceptor/protocols/nats/nats_route_interest.h"
 #include "acceptor/protocols/nats/nats_route_state.h"
-#include "acceptor/protocols/nats/nats_shadows.h"
 
 void nats_tell(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject, struct text queue,
                uint32_t weight) {
@@ -93,7 +93,7 @@ static void pass_interest(struct acceptor *a, struct nats_server *server, const 
     const struct nats_mesh_interest i = {r->account,           weight, r->other, r->origin, (uint32_t)subject.bytes,
                                          (uint32_t)queue.bytes};
     nats_tell_routes_of(a, server, r, weight);
-    nats_shadows_hear(a, server, r, weight);
+    nats_look_hear(a, server, r, weight);
     if (nats_is_route(r->other) && nats_link_of(server, r->other)->connection != NULL)
         nats_mesh_tell(a, server, &i, subject, queue);
 }

@@ -11,8 +11,8 @@
 
 #include "acceptor/protocols/nats/nats_account_use.h"
 #include "acceptor/protocols/nats/nats_interest.h"
+#include "acceptor/protocols/nats/nats_looks.h"
 #include "acceptor/protocols/nats/nats_route_interest.h"
-#include "acceptor/protocols/nats/nats_shadows.h"
 #include "acceptor/protocols/nats/nats_subscription.h"
 
 enum { FORGOTTEN_AT_ONCE = 2048 };
@@ -46,7 +46,7 @@ void nats_other_left(struct acceptor *a, struct nats_server *server, uint32_t nu
 /* Other acceptors learn of a route's end by themselves; servers and leaf nodes connected here do not. */
 static void forget(struct acceptor *a, struct nats_server *server, struct nats_remote *r) {
     nats_tell_routes_of(a, server, r, 0);
-    nats_shadows_hear(a, server, r, 0);
+    nats_look_hear(a, server, r, 0);
     nats_drop_remote(a, server, r);
 }
 

@@ -23,6 +23,7 @@
 #include "acceptor/protocols/nats/nats_interest.h"
 #include "acceptor/protocols/nats/nats_journey.h"
 #include "acceptor/protocols/nats/nats_leaving.h"
+#include "acceptor/protocols/nats/nats_looks.h"
 #include "acceptor/protocols/nats/nats_mesh_send.h"
 #include "acceptor/protocols/nats/nats_pass.h"
 #include "acceptor/protocols/nats/nats_route_send.h"
@@ -92,6 +93,7 @@ void nats_mesh_joined(struct acceptor *a, void *state, uint32_t other) {
     drop_all_named(a, server, peer);
     /* The newcomer serves no client until it has been told everything there is now. */
     peer->asked = peer->confirmed = server->told;
+    peer->confirm = peer->confirm_at = peer->confirm_next = 0;
     peer->is_new = true;
     peer->of_servers = false;
     peer->account = 1;
@@ -143,6 +145,7 @@ void nats_mesh_tell_on(struct acceptor *a, struct nats_server *server) {
 
 bool nats_may_serve(const struct acceptor *a, const void *state) {
     const struct nats_server *server = state;
+    if (server->looks.first != NULL) return false;
     for (uint64_t rest = a->mesh_there; rest != 0; rest &= rest - 1)
         if (!server->peers[first_of(rest)].told) return false;
     return true;
@@ -363,7 +366,10 @@ void nats_mesh_heard(struct acceptor *a, void *state, uint32_t other, const stru
     case MESH_INTEREST: hear_told(a, server, other, body, message->body_bytes); break;
     case MESH_MESSAGE: hear_message(a, server, other, body, message->body_bytes); break;
     case MESH_ACCOUNT: hear_account(a, server, other, message->id, body, message->body_bytes); break;
-    case MESH_CONFIRM: nats_mesh_send_number(a, server, other, MESH_CONFIRMED, message->id); break;
+    case MESH_CONFIRM:
+        if (!nats_look_confirms_later(server, other, message->id))
+            nats_mesh_send_number(a, server, other, MESH_CONFIRMED, message->id);
+        break;
     case MESH_CONFIRMED:
         server->peers[other].confirmed = message->id;
         wake_waiting(a, &server->peers[other].waiting);

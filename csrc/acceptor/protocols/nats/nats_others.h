@@ -72,6 +72,8 @@ struct nats_peer {
     uint32_t account_count;
     struct connection_list waiting; /* clients that wait for its confirmation */
     uint64_t asked, confirmed;      /* up to which number confirmation was asked for, and received */
+    uint64_t confirm, confirm_at;   /* the number that it is to be told when this look is over; 0: none */
+    uint64_t confirm_next;          /* one that it has asked for meanwhile; 0: none */
     bool told;                      /* it has told us all interest that it had when it connected */
     /* A new acceptor is told interest account by account: first that of clients here, then that of servers. */
     bool is_new, of_servers;

@@ -200,30 +200,18 @@ void nats_shadows_look(struct acceptor *a, struct nats_server *server, uint32_t 
     each_wanted(server, &server->accounts[account], wanted, look_at, &l);
 }
 
+bool nats_shadows_look_some(struct acceptor *a, struct nats_server *server, uint32_t account, struct text wanted,
+                            struct text queue, uint64_t weight, struct subjects_cursor *cursor, size_t *left) {
+    struct looking l = {a, server, wanted, queue, {.kind = NATS_ACCEPTORS}, weight};
+    return subjects_each_from(server->accounts[account].importing, cursor, left, look_at, &l);
+}
+
 static struct text text_of(const struct subject_pattern *p) {
     return (struct text){(const uint8_t *)p->text, p->bytes};
 }
 
 static struct text queue_of(const struct subject_group *g) {
     return g != NULL ? (struct text){(const uint8_t *)g->name->text, g->name->bytes} : (struct text){0};
-}
-
-/* A server imports for itself what it wants. */
-static bool is_wanting(const struct nats_remote *r) {
-    return (nats_kind_of(r) & (NATS_ACCEPTORS | NATS_LEAF_NODES | NATS_HUB_SERVERS)) != 0;
-}
-
-static struct nats_wanting wanting_of(const struct nats_remote *r) {
-    const uint32_t kind = nats_kind_of(r);
-    return (struct nats_wanting){.kind = kind, .origin = kind == NATS_HUB_SERVERS ? r->origin : 0};
-}
-
-void nats_shadows_hear(struct acceptor *a, struct nats_server *server, const struct nats_remote *r, uint32_t weight) {
-    struct text subject = text_of(r->entry.pattern), queue = queue_of(r->entry.group);
-    if (server->accounts[r->account].importing == NULL || !is_wanting(r)) return;
-    struct nats_wanting by = wanting_of(r);
-    uint64_t others = nats_weight_wanting(server, r->account, subject, queue, by, r);
-    nats_shadows_look(a, server, r->account, subject, queue, by, others + weight);
 }
 
 /* --- making anew -------------------------------------------------------------------------------------------------- */
@@ -246,8 +234,8 @@ static void make_one(const struct making *m, const struct nats_stream *stream) {
     uint32_t seen = NATS_ACCEPTORS;
     for (uint32_t i = 0; others != NULL && i < others->count; i++) {
         const struct nats_remote *r = (const struct nats_remote *)(const void *)subject_entries_items(others)[i];
-        by = wanting_of(r);
-        if (!is_wanting(r) || (by.kind & seen) != 0) continue;
+        by = nats_wanting_of(r);
+        if (!nats_is_wanting(r) || (by.kind & seen) != 0) continue;
         if (by.kind != NATS_HUB_SERVERS) seen |= by.kind; /* all of them are weighed at once, however many */
         set(m->server, stream, subject, wanted, queue, by,
             nats_weight_wanting(m->server, m->importer, wanted, queue, by, NULL));

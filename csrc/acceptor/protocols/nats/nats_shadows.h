@@ -24,8 +24,10 @@ void nats_shadows_close(struct nats_server *server);
  * accounts whose streams it imports, and tells servers. Aborts when memory is short, as messages would be missed. */
 void nats_shadows_look(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject,
                        struct text queue, struct nats_wanting by, uint64_t weight);
-/* The same when one of the others wants it so often. */
-void nats_shadows_hear(struct acceptor *a, struct nats_server *server, const struct nats_remote *r, uint32_t weight);
+/* The same for clients and a pattern with wildcards in pieces: looks at *left streams, which is reduced, from *cursor
+ * on. The account must import some. True at the end. */
+bool nats_shadows_look_some(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject,
+                            struct text queue, uint64_t weight, struct subjects_cursor *cursor, size_t *left);
 /* Makes the shadows in an account of what another wants of its streams. Nobody is told. */
 void nats_shadows_make(struct nats_server *server, uint32_t exporter, uint32_t importer);
 /* An account's streams are imported no more. NULL: there are none. */

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "acceptor/protocols/nats/nats_others.h"
+#include "acceptor/protocols/nats/nats_remote.h"
 #include "base/subject_groups.h"
 #include "base/text.h"
 
@@ -52,6 +53,16 @@ struct nats_shadows {
 struct nats_shadows_weights {
     uint64_t clients, leaves, hubs;
 };
+
+/* A server imports for itself what it wants. */
+static inline bool nats_is_wanting(const struct nats_remote *r) {
+    return (nats_kind_of(r) & (NATS_ACCEPTORS | NATS_LEAF_NODES | NATS_HUB_SERVERS)) != 0;
+}
+
+static inline struct nats_wanting nats_wanting_of(const struct nats_remote *r) {
+    const uint32_t kind = nats_kind_of(r);
+    return (struct nats_wanting){.kind = kind, .origin = kind == NATS_HUB_SERVERS ? r->origin : 0};
+}
 
 static inline struct nats_shadow *nats_shadow_of(struct subject_entry *entry) {
     return (struct nats_shadow *)(void *)entry;

@@ -24,6 +24,7 @@
  *   nats_mesh_send.c       ... and are told
  *   nats_pass.c            messages for others
  *   nats_interest.c        what others want
+ *   nats_looks.c           ... and accounts that import very many streams
  *   nats_leaving.c         removes interest of others, and of clients, in pieces
  *   nats_trace.h           message tracing
  *   nats_latency.h         how long services take
@@ -62,6 +63,7 @@ struct nats_awards;
 struct nats_fanout;
 struct nats_latencies;
 struct nats_log;
+struct nats_look;
 struct nats_permissions;
 struct nats_replies;
 struct nats_scratch;
@@ -131,6 +133,12 @@ struct nats_fanouts {
     uint64_t origin; /* who sent the message now being delivered; 0: all are given it in this turn */
 };
 
+/* What is looked for in streams that accounts import, in pieces: see nats_looks.h. */
+struct nats_look_list {
+    struct nats_look *first, *last; /* oldest first; NULL: none */
+    uint64_t made;                  /* the number of the last */
+};
+
 /* An account that may be gone; see nats_account_referred(). */
 struct nats_account_ref {
     uint32_t number, life;
@@ -190,6 +198,7 @@ struct nats_server {
     struct nats_shares *old_shares; /* what accounts had before, freed in pieces */
     struct nats_answers *answers;   /* answers waited for; NULL while no account makes requests to another */
     struct nats_scratch *scratch;
+    struct nats_look_list looks;
     struct nats_awards *awards; /* groups of importing accounts; NULL while accounts share nothing */
     /* Scratch for messages that go from account to account; NULL while accounts share nothing. */
     struct nats_journey *journey;
@@ -232,17 +241,19 @@ enum nats_flag {
     NATS_ECHO = 4,
     NATS_HEADERS = 8,
     NATS_NO_RESPONDERS = 16,
-    NATS_MUST_CONNECT = 32,    /* only CONNECT is accepted */
-    NATS_CONNECTED = 64,       /* has sent CONNECT, or begun without it as the user of those who do */
-    NATS_GREETED = 128,        /* has had its first PONG */
-    NATS_OWED_OK = 256,        /* +OK is due for a SUB that others have to confirm */
-    NATS_DENIED_SOME = 2048,   /* not allowed all messages that its subscriptions match */
-    NATS_MAY_BE_NOBODY = 1024, /* if it does not begin with CONNECT, Python says which user it is */
-    NATS_COMPLAINED = 4096,    /* was told that the subject of the message now arriving is invalid */
-    NATS_PROXIED = 8192,       /* a PROXY header may come first */
-    NATS_LOGGED = 1 << 14,     /* what it says and hears is logged */
-    NATS_OF_SERVER = 1 << 20,  /* the server's own connection, hidden from monitoring */
-    NATS_SNIFF = 512,          /* Python wants the first byte, or to know that none came until the deadline */
+    NATS_MUST_CONNECT = 32,     /* only CONNECT is accepted */
+    NATS_CONNECTED = 64,        /* has sent CONNECT, or begun without it as the user of those who do */
+    NATS_GREETED = 128,         /* has had its first PONG */
+    NATS_OWED_OK = 256,         /* +OK is due for a SUB that others have to confirm */
+    NATS_DENIED_SOME = 2048,    /* not allowed all messages that its subscriptions match */
+    NATS_MAY_BE_NOBODY = 1024,  /* if it does not begin with CONNECT, Python says which user it is */
+    NATS_COMPLAINED = 4096,     /* was told that the subject of the message now arriving is invalid */
+    NATS_PROXIED = 8192,        /* a PROXY header may come first */
+    NATS_LOGGED = 1 << 14,      /* what it says and hears is logged */
+    NATS_LOOKING = 1 << 15,     /* its last SUB is looked for in streams that its account imports */
+    NATS_UNCONFIRMED = 1 << 16, /* ... and others have to confirm that they have done so, before its next command */
+    NATS_OF_SERVER = 1 << 20,   /* the server's own connection, hidden from monitoring */
+    NATS_SNIFF = 512,           /* Python wants the first byte, or to know that none came until the deadline */
 };
 
 struct nats {

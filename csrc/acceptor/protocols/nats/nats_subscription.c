@@ -8,9 +8,9 @@
 #include "acceptor/protocols/nats/nats_interest.h"
 #include "acceptor/protocols/nats/nats_latency.h"
 #include "acceptor/protocols/nats/nats_logged.h"
+#include "acceptor/protocols/nats/nats_looks.h"
 #include "acceptor/protocols/nats/nats_permissions.h"
 #include "acceptor/protocols/nats/nats_route_interest.h"
-#include "acceptor/protocols/nats/nats_shadows.h"
 #include "base/linear_hashing.h"
 #include "base/map.h"
 #include "base/subject_groups.h"
@@ -109,7 +109,7 @@ static void tell(struct acceptor *a, const struct nats_subscription *s, uint32_t
     if (server->accounts[account].importing == NULL) return;
     struct nats_wanting by = {.kind = NATS_ACCEPTORS};
     uint64_t others = nats_weight_beside(server, account, subject, queue, by, NULL);
-    nats_shadows_look(a, server, account, subject, queue, by, others + weight);
+    nats_look(a, server, account, subject, queue, by, others + weight);
 }
 
 /* Queue "_sys_" is reserved, as in nats-server. */
@@ -179,7 +179,10 @@ enum nats_subscribed nats_subscribe(struct acceptor *a, struct connection *c, st
     server->subscriptions++;
     codec_count_add(a, c, NATS_SUBSCRIPTIONS, 1);
     if (has_listeners(a, c)) {
-        if (s->entry.group != NULL || first) tell(a, s, members_of(s));
+        const uint64_t looks = server->looks.made;
+        /* What others have subscribed to before may still be looked for. */
+        if (s->entry.group != NULL || first || server->looks.first != NULL) tell(a, s, members_of(s));
+        if (server->looks.made != looks) nats_look_for(server, c);
         n->told = server->told;
     }
     return NATS_SUBSCRIBED;
