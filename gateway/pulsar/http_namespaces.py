@@ -180,10 +180,10 @@ def rate_of(given: Any) -> Json | None:  # noqa: ANN401
     return {CLUSTER: _numbers(given, {"publishThrottlingRateInMsg": -1, "publishThrottlingRateInByte": -1})}
 
 
-def dispatch_rate(given: Any) -> Json | None:  # noqa: ANN401
+def replicator_rate(given: Any) -> Json | None:  # noqa: ANN401
     if given is None:
         return None
-    found = _numbers(
+    return _numbers(
         given,
         {
             "dispatchThrottlingRateInMsg": 0,
@@ -192,7 +192,11 @@ def dispatch_rate(given: Any) -> Json | None:  # noqa: ANN401
             "ratePeriodInSecond": 0,
         },
     )
-    if found["relativeToPublishRate"]:
+
+
+def dispatch_rate(given: Any) -> Json | None:  # noqa: ANN401
+    found = replicator_rate(given)
+    if found is not None and found["relativeToPublishRate"]:
         raise RefusedError(501, "NotAllowedError", "this broker has no rates relative to that of publishing")
     return found
 
@@ -269,6 +273,7 @@ POLICIES: Final[dict[str, Policy]] = {
     "inactiveTopicPolicies": Policy("inactive_topic_policies", _inactive),
     "dispatchRate": Policy("topicDispatchRate", by_cluster(dispatch_rate), of_cluster=True),
     "subscriptionDispatchRate": Policy("subscriptionDispatchRate", by_cluster(dispatch_rate), of_cluster=True),
+    "replicatorDispatchRate": Policy("replicatorDispatchRate", by_cluster(replicator_rate), of_cluster=True),
     "subscribeRate": Policy("clusterSubscribeRate", by_cluster(subscribe_rate), of_cluster=True),
     "deduplicationSnapshotInterval": Policy(
         "deduplicationSnapshotIntervalSeconds",
@@ -281,7 +286,7 @@ POLICIES: Final[dict[str, Policy]] = {
 }
 # Policies of a real broker that this one does not have: they are never set, and cannot be.
 _NOT_HERE: Final = {  # and what a GET shows
-    "replicatorDispatchRate": None, "offloadPolicies": None, "offloadThreshold": -1, "offloadThresholdInSeconds": -1,
+    "offloadPolicies": None, "offloadThreshold": -1, "offloadThresholdInSeconds": -1,
     "offloadDeletionLagMs": None, "resourcegroup": None, "migration": None,
 }  # fmt: skip
 

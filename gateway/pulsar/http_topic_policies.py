@@ -102,6 +102,7 @@ _POLICIES: Final[dict[str, _TopicPolicy]] = {
     "publishRate": _TopicPolicy("publishMaxMessageRate", rate_of, 204, is_rate=True),
     "dispatchRate": replace(_as(POLICIES["dispatchRate"]), is_rate=True),
     "subscriptionDispatchRate": replace(_as(POLICIES["subscriptionDispatchRate"]), is_rate=True),
+    "replicatorDispatchRate": replace(_as(POLICIES["replicatorDispatchRate"]), is_rate=True),
     "subscribeRate": replace(_as(POLICIES["subscribeRate"]), is_rate=True),
     "persistence": _as(POLICIES["persistence"]),
     "compactionThreshold": _invalid("compactionThreshold", 200),
@@ -126,6 +127,7 @@ _NO_QUOTA: Final = {"limit": -1, "limitSize": -1, "limitTime": -1, "policy": "pr
 _APPLIED: Final[dict[str, Any]] = {
     POLICIES["dispatchRate"].key: {CLUSTER: _NO_RATE},
     POLICIES["subscriptionDispatchRate"].key: {CLUSTER: _NO_RATE},
+    POLICIES["replicatorDispatchRate"].key: {CLUSTER: _NO_RATE},
     POLICIES["subscribeRate"].key: {CLUSTER: {"subscribeThrottlingRatePerConsumer": 0, "ratePeriodInSecond": 30}},
     POLICIES["retention"].key: {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0},
     _TTL.key: 0,
@@ -149,8 +151,8 @@ _APPLIED: Final[dict[str, Any]] = {
     "replication_clusters": [CLUSTER],
     QUOTAS: dict.fromkeys(QUOTA_TYPES, _NO_QUOTA),
 }  # fmt: skip
-# Policies of a real broker that this one does not have: they are never set, and cannot be. With what holds then.
-_NOT_HERE: Final = {"replicatorDispatchRate": _NO_RATE, "offloadPolicies": None}
+# Policies of a real broker that this one does not have: they are never set, and cannot be.
+_NOT_HERE: Final = ("offloadPolicies",)
 
 
 class HttpTopicPolicies:
@@ -166,7 +168,7 @@ class HttpTopicPolicies:
                 "GET": self._rate_of_one, "POST": self._set_rate_of_one, "DELETE": self._no_rate_of_one,
             },
             f"{TOPIC}/policies": {"DELETE": self._delete_all},
-            f"{TOPIC}/shadowTopics": {"GET": self._unset(None), "PUT": self._no_shadows, "DELETE": self._keep_unset},
+            f"{TOPIC}/shadowTopics": {"GET": self._unset, "PUT": self._no_shadows, "DELETE": self._keep_unset},
             f"{TOPIC}/entryFilters": {"GET": self._filters, "POST": self._no_filters, "DELETE": self._keep_unset},
             f"{TOPIC}/backlogQuotaMap": {"GET": self._quotas},
             f"{TOPIC}/backlogQuota": {"POST": self._set_quota, "DELETE": self._no_quota},
@@ -177,16 +179,12 @@ class HttpTopicPolicies:
                 "GET": self._getting(policy), "POST": setting, "PUT": setting, "DELETE": self._unsetting(policy.key),
             }  # fmt: skip
 
-        for name, applied in _NOT_HERE.items():
-            unset = self._unset(applied)
-            self.routes[f"{TOPIC}/{name}"] = {"GET": unset, "POST": self._not_here, "DELETE": self._keep_unset}
+        for name in _NOT_HERE:
+            self.routes[f"{TOPIC}/{name}"] = {"GET": self._unset, "POST": self._not_here, "DELETE": self._keep_unset}
 
-    def _unset(self, applied: Json | None) -> Handler:
-        async def get(call: Call) -> Answer:
-            await self._found(call)
-            return json_of(applied if call.flag("applied") else None)
-
-        return get
+    async def _unset(self, call: Call) -> Answer:
+        await self._found(call)
+        return json_of(None)
 
     async def _keep_unset(self, call: Call) -> Answer:
         await self._found(call)

@@ -105,18 +105,29 @@ def test_what_a_namespace_retains_and_lets_wait_counts_for_a_topic_that_has_none
     assert ask(server, "POST", f"{path}/backlogQuota?backlogQuotaType=message_age", day)["status"] == 412
 
 
+def test_a_rate_of_replicators_is_stored_and_shown(server: PulsarServer, topic: str) -> None:
+    rate = {**NO_RATE, "dispatchThrottlingRateInMsg": 5, "relativeToPublishRate": True}
+    space = f"namespaces/public/{topic}"
+    assert ask(server, "PUT", space)["status"] == 204
+    for path in (space, made(server, topic)):
+        assert ask(server, "POST", f"{path}/replicatorDispatchRate", rate)["status"] == 204
+        assert ask(server, "GET", f"{path}/replicatorDispatchRate")["json"] == rate
+        assert ask(server, "DELETE", f"{path}/replicatorDispatchRate")["status"] == 204
+        assert not ask(server, "GET", f"{path}/replicatorDispatchRate").get("json")
+
+
 @pytest.mark.parametrize(
-    ("method", "policy", "what"),
+    ("policy", "what"),
     [
-        ("POST", "{path}/maxConsumersPerSubscription", "maxConsumersPerSubscription"),
-        ("POST", "{path}/compactionThreshold", "compactionThreshold"),
-        ("POST", "namespaces/public/default/subscriptionExpirationTime", "subscription expiration time"),
+        ("{path}/maxConsumersPerSubscription", "maxConsumersPerSubscription"),
+        ("{path}/compactionThreshold", "compactionThreshold"),
+        ("namespaces/public/default/subscriptionExpirationTime", "subscription expiration time"),
     ],
 )
 def test_a_number_that_is_too_small_is_refused_in_a_real_brokers_words(
-    server: PulsarServer, topic: str, method: str, policy: str, what: str
+    server: PulsarServer, topic: str, policy: str, what: str
 ) -> None:
-    found = ask(server, method, policy.format(path=made(server, topic)), -60)
+    found = ask(server, "POST", policy.format(path=made(server, topic)), -60)
     assert (found["status"], found["json"]["reason"]) == (412, f"Invalid value for {what}")
 
 
