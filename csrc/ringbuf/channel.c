@@ -561,18 +561,18 @@ const struct message *channel_unreleased(struct channel *channel, struct channel
 
 /* --- Sleeping ----------------------------------------------------------------------------------------------------- */
 
-bool channel_may_sleep(struct channel *channel) {
+bool channel_may_sleep_deaf(struct channel *channel) {
     if (channel_broken(channel)) return true;
     bool waits = channel->overflow.first != NULL || channel->lane.first != NULL;
-    if (lane_may_move(channel) || (waits && !ring_producer_may_sleep(&channel->out))) return false;
+    return !lane_may_move(channel) && (!waits || ring_producer_may_sleep(&channel->out));
+}
+
+bool channel_may_sleep(struct channel *channel) {
+    if (channel_broken(channel)) return true;
+    if (!channel_may_sleep_deaf(channel)) return false;
     if (ring_consumer_may_sleep(&channel->in)) return true;
     channel_awake(channel);
     return false;
-}
-
-bool channel_may_sleep_until_room(struct channel *channel) {
-    if (!is_backlogged(channel)) return channel_may_sleep(channel);
-    return !lane_may_move(channel) && ring_producer_may_sleep(&channel->out);
 }
 
 void channel_awake(struct channel *channel) {

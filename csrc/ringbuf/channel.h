@@ -143,9 +143,8 @@ const struct message *channel_unreleased(struct channel *channel, struct channel
 /* Sleep protocol: tells the peer that this side is about to sleep. True if it may (nothing to receive; and, if
  * backlogged, no room has appeared), false if it must not. channel_awake() takes it back. */
 bool channel_may_sleep(struct channel *channel);
-/* The same for a side that does not receive while it is backlogged: messages to receive do not keep it awake then, only
- * room does. */
-bool channel_may_sleep_until_room(struct channel *channel);
+/* The same for a side that receives nothing now: messages to receive do not keep it awake, only room does. */
+bool channel_may_sleep_deaf(struct channel *channel);
 void channel_awake(struct channel *channel);
 
 /* Whether the channel is dead, since this side found a message invalid (a peer gone wrong) or had no memory for what it

@@ -414,7 +414,13 @@ uint64_t worker_next_ns(const struct worker *w) {
     return jobs < deliveries ? jobs : deliveries;
 }
 
+/* Whether a segment is being made that requests wait for. News of it comes over the control fd. */
+static bool awaits_segment(const struct worker *w) {
+    return w->wanting && w->wanting->asked && !log_large_goes_on(w->wanting->log);
+}
+
 static bool may_sleep(struct worker *w) {
+    const bool awaits = awaits_segment(w);
     bool may = true;
     const struct peer *p;
     for (uint64_t rest = w->peers_there; (p = peer_next(w, &rest));) {
@@ -422,8 +428,8 @@ static bool may_sleep(struct worker *w) {
         /* The channel has room now for deliveries that this turn had no room for. */
         if (p->full && !backlogged && w->subscriptions.due_first) may = false;
         /* Nothing is received from a channel that is backlogged, or stalled on a segment. */
-        bool deaf = p->stalled || backlogged;
-        may &= deaf ? channel_may_sleep_until_room(p->channel) : channel_may_sleep(p->channel);
+        bool deaf = backlogged || (p->stalled && awaits);
+        may &= deaf ? channel_may_sleep_deaf(p->channel) : channel_may_sleep(p->channel);
     }
     return may;
 }
@@ -443,6 +449,7 @@ static bool rest(struct worker *w, uint64_t until_ns, bool block) {
         uint64_t until = worker_next_ns(w) < until_ns ? worker_next_ns(w) : until_ns;
         if (next_sync_ns(w) < until) until = next_sync_ns(w);
         if (w->larges_left && w->now_ns + CUT_AGAIN_NS < until) until = w->now_ns + CUT_AGAIN_NS;
+        if (awaits_segment(w) && w->now_ns + LOOK_AGAIN_NS < until) until = w->now_ns + LOOK_AGAIN_NS;
         uint64_t left = until > w->now_ns ? until - w->now_ns : 0;
         timeout_ms = left > 3600000000000u ? 3600000 : (int)((left + 999999) / 1000000);
     }

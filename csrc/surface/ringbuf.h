@@ -345,7 +345,7 @@ void channel_release(struct channel *channel);
 void channel_note_sent(struct channel *channel);
 bool channel_take_unpublished(struct channel *channel);
 bool channel_may_sleep(struct channel *channel);
-bool channel_may_sleep_until_room(struct channel *channel);
+bool channel_may_sleep_deaf(struct channel *channel);
 void channel_awake(struct channel *channel);
 bool channel_broken(const struct channel *channel);
 uint64_t channel_epoch(const struct channel *channel);

@@ -90,8 +90,8 @@ class End:
     def may_sleep(self) -> bool:
         return bool(lib.channel_may_sleep(self.channel))
 
-    def may_sleep_until_room(self) -> bool:
-        return bool(lib.channel_may_sleep_until_room(self.channel))
+    def may_sleep_deaf(self) -> bool:
+        return bool(lib.channel_may_sleep_deaf(self.channel))
 
     def awake(self) -> None:
         lib.channel_awake(self.channel)

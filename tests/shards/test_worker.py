@@ -230,6 +230,25 @@ def test_a_publish_that_needs_the_next_segment_waits_for_it(bench: Bench) -> Non
     assert [a.status for a in bench.turn()] == [OK] * (sent - answered)
 
 
+def test_a_worker_whose_clients_wait_for_a_segment_sleeps_until_it_is_told_of_it(bench: Bench) -> None:
+    """Their messages lie in its ring, and it takes none of them: it looked at them all the time."""
+    bench.supply = lambda: lib.worker_ask_segment(bench.worker, 0)  # type: ignore[method-assign]
+    body = bytes(60_000)
+    sent = answered = 0
+    while sent < answered + 5:
+        bench.send(PUBLISH, topic=1, id=(sent + 1) * SHARDS, body=body)
+        sent += 1
+        answered += len(bench.turn())
+        assert sent < 3000
+    told = os.eventfd(0, os.EFD_NONBLOCK)
+    began, used = time.monotonic(), time.thread_time()
+    assert not lib.worker_run(bench.worker, told, SECOND // 4) & (lib.WORKER_CONTROL | lib.WORKER_WANTS_SEGMENT)
+    assert time.thread_time() - used < (time.monotonic() - began) / 4
+    os.eventfd_write(told, 1)
+    assert lib.worker_run(bench.worker, told, 60 * SECOND) & lib.WORKER_CONTROL
+    os.close(told)
+
+
 def test_without_a_next_segment_puts_are_refused_and_the_rest_is_served(bench: Bench) -> None:
     bench.supply = lambda: lib.worker_refuse_segment(bench.worker, 0)  # type: ignore[method-assign]
     body = bytes(60_000)
