@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from typing import Any
 
 import pytest
 from avro import compatibility
@@ -171,6 +172,36 @@ def test_a_consumer_has_to_read_the_latest_or_with_some_strategies_all(
         assert await side.ask("put-schema", topic=T + "s", **schema(old)) == {"version": 0}
         consumer = await side.ask("put-schema", topic=T + "s", consumer=True, idle=False, **schema(new))
         assert ("version" in consumer) == fits
+
+    run(test)
+
+
+def pair(key: str, value: str) -> dict[str, Any]:
+    """A schema of pairs, of types so named, whose bytes are always the same."""
+    one = base64.b64decode(schema(A)["data"])
+    return {
+        "type": "KEY_VALUE", "name": "K", "data": base64.b64encode((len(one).to_bytes(4, "big") + one) * 2).decode(),
+        "properties": {"key.schema.type": key, "value.schema.type": value},
+    }  # fmt: skip
+
+
+def test_schemas_of_other_types_are_refused_in_a_real_brokers_words(run: Run) -> None:
+    async def test(side: Side) -> None:
+        await side.control.create_new(topic_name(T + "s"), 0)
+        assert await side.ask("put-schema", topic=T + "s", **pair("AVRO", "JSON")) == {"version": 0}
+        # The same bytes are the same schema, whatever is said of them.
+        for consumer in (False, True):
+            same = {"topic": T + "s", "consumer": consumer, "idle": False, **pair("AVRO", "AVRO")}
+            assert await side.ask("put-schema", **same) == {"version": 0}
+        longer = base64.b64encode(base64.b64decode(pair("AVRO", "JSON")["data"]) + b" ").decode()
+        other = await side.ask("put-schema", topic=T + "s", **{**pair("STRING", "JSON"), "data": longer})
+        assert other["reason"].endswith(
+            "IncompatibleSchemaException: Key schemas or Value schemas are different schema type, from key schema type "
+            "is AVRO and to key schema is STRING, from value schema is JSON and to value schema is JSON"
+        )
+        await side.control.set_policies("public/default", {"schema_compatibility_strategy": "ALWAYS_INCOMPATIBLE"})
+        single = await side.ask("put-schema", topic=T + "s", **schema(A))
+        assert single["reason"].endswith(": Incompatible schema: exists schema type KEY_VALUE, new schema type AVRO")
 
     run(test)
 
