@@ -9,6 +9,7 @@ heavy and seldom used (TLS, compression) only when it is needed.
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
@@ -88,6 +89,7 @@ class OwnConfig(NamedTuple):
 
 class Protocol(ABC):
     name: ClassVar[str]  # the codec's name, the scheme of --listen, and the section of the options
+    served_by: ClassVar[str] = ""  # the module beside its own with the class SERVING; empty: it serves itself
     port: ClassVar[int]  # the default port
     example: ClassVar[str]  # a shell command that tries it; {address} is {host}:{port}, IPv6 in brackets
     other_schemes: ClassVar[Sequence[OtherScheme]] = ()
@@ -162,9 +164,11 @@ class Protocol(ABC):
 
     @classmethod
     def serving_class(cls) -> type[Protocol]:
-        """The class that acceptors serve it with. One that is much code is in a module of its own, which is not loaded
-        where nobody speaks the protocol."""
-        return cls
+        """The class that acceptors serve it with."""
+        if not cls.served_by:
+            return cls
+        found: type[Protocol] = importlib.import_module(f"{cls.__module__.rpartition('.')[0]}.{cls.served_by}").SERVING
+        return found
 
     def __init__(self, engine: Engine, settings: Settings, broker: Broker) -> None:
         """`settings`: the protocol's own section. A subclass passes on to the codec what that must know of them."""

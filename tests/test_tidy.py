@@ -313,10 +313,7 @@ def test_a_circle_is_found() -> None:
 def imports_of(path: Path) -> set[str]:
     """The other files of the packages that a file imports, also late or for its types alone."""
     tree = tree_of(path)
-    # Names the class that serves a protocol, which builds on the one that asks for it, and loads it only there.
-    late = [n for n in statements(tree) if isinstance(n, ast.FunctionDef) and n.name == "serving_class"]
-    names = Counter(imported(tree)) - Counter(name for node in late for name in imported(node))
-    tops = {name.removeprefix("mq_shards.").replace(".", "/") for name in names}
+    tops = {name.removeprefix("mq_shards.").replace(".", "/") for name in imported(tree)}
     return ({f"{name}.py" for name in tops} | {f"{name.rpartition('/')[0]}.py" for name in tops}) - {name_of(path)}
 
 

@@ -11,6 +11,7 @@ from mq_shards.acceptor.protocol import OtherScheme, Protocol, Settings
 
 class Beanstalk(Protocol):
     name = "beanstalk"
+    served_by = "serving"
     port = 11300
     example = r"printf 'put 0 0 60 5\r\nhello\r\nreserve\r\nquit\r\n' | nc {host} {port}"
     other_schemes = (OtherScheme("beanstalks", 11301, "openssl s_client -quiet -connect {address}"),)
@@ -35,12 +36,6 @@ class Beanstalk(Protocol):
     def shards(cls, settings: Settings) -> int | None:
         """Consecutive ids need one shard: an id is a counter's value times the number of shards, plus the shard."""
         return 1 if settings["ids"] == "sequential" else None
-
-    @classmethod
-    def serving_class(cls) -> type[Protocol]:
-        from mq_shards.acceptor.protocols.beanstalk.serving import BeanstalkServing
-
-        return BeanstalkServing
 
 
 PROTOCOL: Final = Beanstalk

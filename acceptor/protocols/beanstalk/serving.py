@@ -309,3 +309,6 @@ def _children(pid: int) -> list[int]:
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
         return [os.getpid()]  # a kernel without that file
+
+
+SERVING: Final = BeanstalkServing

@@ -7,13 +7,14 @@ from typing import Final
 
 import orjson
 from mq_shards.acceptor.option_kinds import Setting
-from mq_shards.acceptor.protocol import OwnConfig, Protocol, Settings
+from mq_shards.acceptor.protocol import OwnConfig, Settings
 from mq_shards.acceptor.protocols.nats import options as nats_options
 from mq_shards.acceptor.protocols.nats.guarding import Guarding
 
 
 class Nats(Guarding):
     name = "nats"
+    served_by = "serving"
     port = 4222
     example = "printf 'SUB greetings 1\\r\\nPUB greetings 5\\r\\nhello\\r\\nPING\\r\\n' | nc -w 1 {host} {port}"
     system, usages, other_schemes = "NATS", nats_options.USAGES, nats_options.OTHER_SCHEMES
@@ -50,12 +51,6 @@ class Nats(Guarding):
         from mq_shards.acceptor.protocols.nats.system import has_users
 
         return has_users(content)
-
-    @classmethod
-    def serving_class(cls) -> type[Protocol]:
-        from mq_shards.acceptor.protocols.nats.serving import NatsServing
-
-        return NatsServing
 
 
 PROTOCOL: Final = Nats

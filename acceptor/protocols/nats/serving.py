@@ -589,3 +589,6 @@ class NatsServing(Nats):
             return self._websockets is not None and self._websockets.encryption(conn) is not None
         terms = self._greetings.terms
         return terms is not None and (terms.required or self._greetings.is_tls_first(conn))
+
+
+SERVING: Final = NatsServing

@@ -231,3 +231,6 @@ class NsqHttpServing(NsqHttp):
             self._relays.close()
         if self._handover is not None:
             self._handover.close()
+
+
+SERVING: Final = NsqHttpServing

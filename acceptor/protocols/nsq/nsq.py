@@ -11,6 +11,7 @@ from mq_shards.acceptor.protocols.nsq import options as nsq_options
 
 class Nsq(Protocol):
     name = "nsq"
+    served_by = "serving"
     port = 4150
     example = r"printf '  V2PUB greetings\n\0\0\0\5hello' | nc -w 1 {host} {port}"
     system = "NSQ"
@@ -37,12 +38,6 @@ class Nsq(Protocol):
         nsq_tls.check(settings)
         if nsq_options.is_tls_required(settings) and settings["tls-required"] == "false":
             settings["tls-required"] = "true"
-
-    @classmethod
-    def serving_class(cls) -> type[Protocol]:
-        from mq_shards.acceptor.protocols.nsq.serving import NsqServing
-
-        return NsqServing
 
 
 PROTOCOL: Final = Nsq

@@ -9,6 +9,7 @@ from mq_shards.acceptor.protocol import OtherScheme, Protocol
 
 class NsqHttp(Protocol):
     name = "nsq-http"
+    served_by = "http_serving"
     section = "nsq"
     port = 4151
     example = "curl -d hello 'http://{address}/pub?topic=greetings'"
@@ -18,12 +19,6 @@ class NsqHttp(Protocol):
     listens_early = True
     hands_over = True
     has_logins = True
-
-    @classmethod
-    def serving_class(cls) -> type[Protocol]:
-        from mq_shards.acceptor.protocols.nsq.http_serving import NsqHttpServing
-
-        return NsqHttpServing
 
 
 PROTOCOL: Final = NsqHttp

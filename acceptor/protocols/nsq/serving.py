@@ -598,3 +598,6 @@ def shortened(told: dict[str, Any], limit: int) -> bytes:
         if len(data) <= limit:
             return data
         longest //= 2
+
+
+SERVING: Final = NsqServing

@@ -25,6 +25,7 @@ from mq_shards.acceptor.protocols.pulsar.tls import context_of
 
 class Pulsar(Protocol):
     name = "pulsar"
+    served_by = "serving"
     port = 6650
     example = "python3 -c \"import pulsar; pulsar.Client('pulsar://{address}').create_producer('t').send(b'hello')\""
     system = "Pulsar"
@@ -54,12 +55,6 @@ class Pulsar(Protocol):
     def check(cls, settings: dict[str, Setting]) -> None:
         pulsar_credentials.check(settings)
         context_of(settings)
-
-    @classmethod
-    def serving_class(cls) -> type[Protocol]:
-        from mq_shards.acceptor.protocols.pulsar.serving import PulsarServing
-
-        return PulsarServing
 
 
 PROTOCOL: Final = Pulsar

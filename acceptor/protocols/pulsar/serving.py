@@ -392,3 +392,6 @@ class PulsarServing(Pulsar):
             self._topics.open(
                 request, topic, create=create, consumer=True, then=lambda _version: self._consumers.open(request, topic)
             )
+
+
+SERVING: Final = PulsarServing
