@@ -274,6 +274,36 @@ void socket_run(struct acceptor *a, struct connection *c) {
     listen_for(a, c);
 }
 
+static struct output *leaving_of(struct connection *c) {
+    if (c->filter != NULL) return &c->filter->wire;
+    return c->framing == NULL ? &c->out : &c->framing->wire;
+}
+
+static void drop_output(struct acceptor *a, struct connection *c) {
+    struct output *leaving = leaving_of(c);
+    output_consume(&a->blocks, leaving, output_bytes(leaving));
+    c->choked = false;
+}
+
+/* Whether some of what has come is not carried out yet. */
+static bool is_worked_on(const struct connection *c) {
+    if (c->closing) return false;
+    if (c->filter != NULL && (c->filter->input || c->filter->more)) return true;
+    return c->runnable || c->stall != STALL_NONE || buffer_bytes(&c->in) > 0;
+}
+
+/* The client has gone. What it had sent before is carried out all the same, and the connection closed where its input
+ * ends. */
+static void outlive(struct acceptor *a, struct connection *c) {
+    c->unwritable = true;
+    drop_output(a, c);
+    socket_hung_up(a, c);
+    if (!c->closed && !c->detached) detach(a, c);
+    if (c->closed) return;
+    socket_dirty(a, c); /* it may have waited for its output to leave */
+    socket_schedule(a, c);
+}
+
 void socket_event(struct acceptor *a, struct connection *c, uint32_t events) {
     if ((events & EPOLLOUT) != 0) {
         c->choked = false;
@@ -285,7 +315,10 @@ void socket_event(struct acceptor *a, struct connection *c, uint32_t events) {
     if (c->closed) return;
     if (dead && (c->eof || c->closing)) {
         /* Nobody is left to take the output. */
-        socket_close(a, c);
+        if (is_worked_on(c))
+            outlive(a, c);
+        else
+            socket_close(a, c);
         return;
     }
     if ((events & EPOLLIN) != 0 || dead) {
@@ -301,11 +334,6 @@ void socket_event(struct acceptor *a, struct connection *c, uint32_t events) {
 
 /* --- output ------------------------------------------------------------------------------------------------------- */
 
-static struct output *leaving_of(struct connection *c) {
-    if (c->filter != NULL) return &c->filter->wire;
-    return c->framing == NULL ? &c->out : &c->framing->wire;
-}
-
 /* The other side may still send when it hears the end, and what it sends counts. */
 static void part_if_all_has_left(struct acceptor *a, struct connection *c) {
     if (!c->parting || c->parted || c->closed || connection_unsent(c) > 0) return;
@@ -313,25 +341,16 @@ static void part_if_all_has_left(struct acceptor *a, struct connection *c) {
     if (shutdown(c->fd, SHUT_WR) != 0) socket_close(a, c);
 }
 
-static void drop_output(struct acceptor *a, struct connection *c) {
-    struct output *leaving = leaving_of(c);
-    output_consume(&a->blocks, leaving, output_bytes(leaving));
-    c->choked = false;
-}
-
-/* The socket refuses output. What a client that has gone had sent before is carried out all the same, and the
- * connection closed where its input ends, unless that has to be decrypted. */
+/* The socket refuses output. What has not been received yet counts, too, unless it has to be decrypted. */
 static void refused(struct acceptor *a, struct connection *c) {
     const bool is_gone = errno == EPIPE || errno == ECONNRESET;
-    c->unwritable = true;
-    if (!is_gone || c->eof || c->closing || c->filter != NULL) {
-        socket_close(a, c);
+    const bool may_come = !c->eof && !c->closing && c->filter == NULL;
+    if (is_gone && (may_come || (c->eof && is_worked_on(c)))) {
+        outlive(a, c);
         return;
     }
-    drop_output(a, c);
-    socket_hung_up(a, c);
-    if (!c->closed && !c->detached) detach(a, c);
-    if (!c->closed) socket_schedule(a, c);
+    c->unwritable = true;
+    socket_close(a, c);
 }
 
 /* Output was sent. EPOLLOUT is asked for when the socket has not taken all that it was offered: otherwise it may be
