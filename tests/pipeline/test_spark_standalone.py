@@ -43,7 +43,9 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([*pip, *needs, "pandas>=2.2,<3"], check=True, timeout=900)
     subprocess.run([*pip, "--no-deps", wheel], check=True, timeout=300)
     (ours,) = venv.glob("lib/python*/site-packages/mq_shards")
-    assert {path.name for path in ours.iterdir()} <= {"csrc", "pipeline", "__pycache__"}
+    assert {path.name for path in ours.iterdir()} <= {"csrc", "pipeline", "shards", "__pycache__"}
+    # The rule for a reader's name, and what its module imports.
+    assert {path.name for path in (ours / "shards").glob("*.py")} == {"__init__.py", "durable.py", "readers.py"}
     return found
 
 
