@@ -26,9 +26,9 @@ from tests.shards.bench import (
     lose_segments,
     write_heads,
 )
-from tests.shards.positions import EARLIEST, begin, finish, publish, seek, seqs
+from tests.shards.positions import EARLIEST, begin, seek, seqs
 from tests.shards.subscriptions import Channels
-from tests.shards.test_needed import roll
+from tests.shards.test_needed import finish_in_three_segments, roll
 from tests.shards.test_shard_protocol import ask
 
 BODY = bytes(range(256)) * 64
@@ -136,12 +136,7 @@ def test_seqs_go_on_behind_segments_that_were_lost_before_it(bench: Channels) ->
 
 
 def test_what_is_retained_may_be_had_again_after_a_start_that_has_not_read_it(bench: Channels) -> None:
-    begin(bench, 1, EARLIEST)
-    for _ in range(3):
-        publish(bench)
-        bench.turn()
-        roll(bench)
-    finish(bench, 1, 0, 1, 2)
+    finish_in_three_segments(bench)
     restart(bench)
     assert bench.headed == 3
     assert seek(bench, EARLIEST).status == OK

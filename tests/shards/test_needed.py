@@ -96,13 +96,18 @@ def test_what_somebody_has_left_in_a_segment_keeps_it(bench: Channels, holder: s
     assert needed(bench) == 2
 
 
-def test_what_is_retained_is_read(bench: Channels) -> None:
+def finish_in_three_segments(bench: Channels) -> None:
+    """All that a subscription has had is finished, and retained."""
     begin(bench, 1, EARLIEST)
     for _ in range(3):
         publish(bench)
         bench.turn()
         roll(bench)
     finish(bench, 1, 0, 1, 2)
+
+
+def test_what_is_retained_is_read(bench: Channels) -> None:
+    finish_in_three_segments(bench)
     assert lib.worker_dead_segments(bench.worker, 0) == 3
     assert needed(bench) == 0
     bench.restart()
