@@ -51,6 +51,7 @@
  *   UNSUBSCRIBE   topic: the subscription is deleted.
  *   ADOPT         topic; body: uint64_t[]: ids of messages in the job queue that the topic's first subscription also
  *                 gets; ADOPT_FROM: its cursor is at seq then, or before. ADOPT_ALL: it gets all in the job queue.
+ *                 id 0: the topic's stream gets them: it retains.
  *                 ADOPT_DELAYED: those published with a delay that a pause kept; not written any more, as no channel
  *                 has what a pause keeps.
  *   PENDING       topic, seq: a message that is acknowledged if a transaction is committed; attributes: uint64_t: the
@@ -116,14 +117,15 @@ enum record_flag {
     TOPIC_RELEASES = 64, /* with TOPIC_STOPPED: no longer paused, it hands out what it has kept */
     TOPIC_SAID = 128,    /* this and the next say what it is; older releases told that by the name */
     TOPIC_NON_PERSISTENT = 256,
-    PUBLISH_FLEETING = 2,   /* the message does not outlive the process */
-    PUBLISH_UNAWAITED = 4,  /* it does not wait for a first subscription */
-    PUBLISH_COMMITTED = 16, /* its seq was given to it when it was STAGED */
-    MESSAGE_HEADERS = 8,    /* in a PUBLISH or MOVED: the body begins with headers */
-    MOVED_NO_JOB = 1,       /* the message is not in the job queue */
-    MOVED_REFERENCED = 2,   /* a REFERENCES record follows */
-    MOVED_IN_JOBS = 4,      /* it is several jobs: a DELETE or STATE behind it says what became of each */
-    REFERENCES_DELAYED = 1, /* the message was published with a delay */
+    TOPIC_JOBS_JOINED = 512, /* with TOPIC_RETAINS: its stream has the messages of all jobs; not in older releases */
+    PUBLISH_FLEETING = 2,    /* the message does not outlive the process */
+    PUBLISH_UNAWAITED = 4,   /* it does not wait for a first subscription */
+    PUBLISH_COMMITTED = 16,  /* its seq was given to it when it was STAGED */
+    MESSAGE_HEADERS = 8,     /* in a PUBLISH or MOVED: the body begins with headers */
+    MOVED_NO_JOB = 1,        /* the message is not in the job queue */
+    MOVED_REFERENCED = 2,    /* a REFERENCES record follows */
+    MOVED_IN_JOBS = 4,       /* it is several jobs: a DELETE or STATE behind it says what became of each */
+    REFERENCES_DELAYED = 1,  /* the message was published with a delay */
     SUBSCRIPTION_PAUSED = 1,
     SUBSCRIPTION_BY_AGE = 2, /* retention by age has moved it past messages, which are to be gone */
     ADOPT_ALL = 1,
@@ -135,7 +137,7 @@ enum record_flag {
     SEEK_UPTO = 1,
     PENDING_PARTS = 1,
     PENDING_UPTO = 2,
-    RECORD_FLAGS = 511, /* all that any kind has */
+    RECORD_FLAGS = 1023, /* all that any kind has */
 };
 
 struct topic_attributes {

@@ -16,6 +16,7 @@
 #include "shards/consumer.h"
 #include "shards/delivery.h"
 #include "shards/handover_state.h"
+#include "shards/jobs_of_topic.h"
 #include "shards/known.h"
 #include "shards/queue.h"
 #include "shards/records.h"
@@ -33,9 +34,8 @@ enum { LOOKED_AT = 16 };
 /* --- to a channel ------------------------------------------------------------------------------------------------- */
 
 static bool is_to_be_adopted(const struct worker *w, const struct handover *h, uint32_t job) {
-    const struct job *j = job_at(w, job);
-    if (!j->state || j->part || j->topic != h->topic || job_is_gone(w, j)) return false;
-    const struct record *r = job_head(w, j);
+    if (!job_is_of_topic(w, h->topic, job)) return false;
+    const struct record *r = job_head(w, job_at(w, job));
     return r && r->seq < h->end;
 }
 

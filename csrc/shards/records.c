@@ -146,11 +146,12 @@ void shard_log_filler(struct worker *w, struct shard *s, uint64_t bytes) {
 void shard_log_topic(struct worker *w, struct shard *s, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
     struct record head = head_of(w, RECORD_TOPIC, t->number, t->next_seq, 0);
-    head.flags = (uint16_t)((t->durable ? TOPIC_DURABLE : 0) | (t->durable && t->tube ? TOPIC_TUBE : 0) |
-                            (t->keeps ? TOPIC_STOPPED : 0) | (t->keeps && !t->stopped ? TOPIC_RELEASES : 0) |
-                            (t->ephemeral ? TOPIC_EPHEMERAL : 0) | (t->stream.retains ? TOPIC_RETAINS : 0) |
-                            (t->terminated ? TOPIC_TERMINATED : 0) | TOPIC_SAID |
-                            (topic_non_persistent(t) ? TOPIC_NON_PERSISTENT : 0));
+    head.flags =
+        (uint16_t)((t->durable ? TOPIC_DURABLE : 0) | (t->durable && t->tube ? TOPIC_TUBE : 0) |
+                   (t->keeps ? TOPIC_STOPPED : 0) | (t->keeps && !t->stopped ? TOPIC_RELEASES : 0) |
+                   (t->ephemeral ? TOPIC_EPHEMERAL : 0) | (t->stream.retains ? TOPIC_RETAINS : 0) |
+                   (t->terminated ? TOPIC_TERMINATED : 0) | TOPIC_SAID |
+                   (topic_non_persistent(t) ? TOPIC_NON_PERSISTENT : 0) | (t->jobs_joined ? TOPIC_JOBS_JOINED : 0));
     struct topic_attributes a = {t->keeps ? t->stopped_seq : 0, t->incarnation, t->began_seq, t->epochs};
     if (t->keeps) head.attribute_bytes = sizeof a.stopped_seq;
     if (t->stream.retains) head.attribute_bytes = sizeof a;
@@ -352,6 +353,11 @@ void shard_log_adopted(struct worker *w, struct shard *s, const struct subscript
                        size_t count, uint16_t flags) {
     struct record head = head_of_subscription(w, RECORD_ADOPT, by, by->cursor);
     head.flags = (uint16_t)(flags | ADOPT_FROM);
+    append_twice(w, s, &head, NULL, ids, count * sizeof *ids);
+}
+
+void shard_log_joined(struct worker *w, struct shard *s, uint32_t topic, const uint64_t *ids, size_t count) {
+    struct record head = head_of(w, RECORD_ADOPT, topic_at(&w->topics, topic)->number, 0, 0);
     append_twice(w, s, &head, NULL, ids, count * sizeof *ids);
 }
 

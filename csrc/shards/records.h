@@ -51,6 +51,8 @@ void shard_log_redelivery(struct worker *w, struct shard *s, const struct subscr
 struct redelivery shard_redelivery_of(const struct worker *w, const struct delivery *d);
 void shard_log_adopted(struct worker *w, struct shard *s, const struct subscription *by, const uint64_t *ids,
                        size_t count, uint16_t flags);
+/* Says that the topic's stream gets the messages of these jobs. */
+void shard_log_joined(struct worker *w, struct shard *s, uint32_t topic, const uint64_t *ids, size_t count);
 /* Says that the subscription gets all messages in the job queue; those delayed at `wall_ns` as delayed. */
 void shard_log_adopted_all(struct worker *w, struct shard *s, const struct subscription *by, uint64_t wall_ns);
 /* Appends EMPTY or UNSUBSCRIBE of a subscription; TOPIC_GONE, with `of` NULL. */

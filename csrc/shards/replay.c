@@ -99,6 +99,7 @@ static void replay_topic(struct worker *w, struct shard *s, const struct record 
     }
     replay_durable(w, topic, (r->flags & TOPIC_EPHEMERAL) != 0);
     if (r->flags & TOPIC_RETAINS) topic_retains(w, topic, a.incarnation, a.began_seq);
+    t->jobs_joined = (r->flags & TOPIC_JOBS_JOINED) != 0;
     t->terminated = (r->flags & TOPIC_TERMINATED) != 0;
     t->epochs = a.epochs;
     replay_pause(w, topic, r->flags, a.stopped_seq);
@@ -533,6 +534,7 @@ void replay_place_jobs(struct worker *w) {
         struct topic *t = topic_at(&w->topics, j->topic);
         bool was_seen = topic_seen(t);
         t->replayed_jobs = 0;
+        if (t->stream.retains && !t->jobs_joined) topic_join_jobs(w, j->topic);
         if (j->state != JOB_BURIED) {
             place_job(w, job);
             queue_settle(w, j->topic, was_seen);

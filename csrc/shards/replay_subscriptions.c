@@ -13,6 +13,7 @@
 #include "shards/known.h"
 #include "shards/parts.h"
 #include "shards/pause.h"
+#include "shards/retain.h"
 #include "shards/seek.h"
 #include "shards/shard.h"
 #include "shards/split.h"
@@ -231,6 +232,17 @@ static void replay_adopt(struct worker *w, const struct shard *s, uint32_t subsc
     }
 }
 
+/* The topic's stream gets the messages of jobs. */
+static void replay_join(struct worker *w, uint32_t topic, const struct record *r) {
+    const uint8_t *ids = record_body(r);
+    for (size_t at = 0; at + sizeof(uint64_t) <= record_body_bytes(r); at += sizeof(uint64_t)) {
+        uint64_t id;
+        memcpy(&id, ids + at, sizeof id);
+        uint32_t job = index_find(&w->ids, &w->jobs, id);
+        if (job && job_at(w, job)->topic == topic) (void)topic_join_job(w, job);
+    }
+}
+
 static bool take_reference(struct worker *w, struct shard *s, uint32_t topic, const struct record *r,
                            const struct reference *reference) {
     struct topic *t = topic_at(&w->topics, topic);
@@ -369,6 +381,9 @@ void replay_subscription_record(struct worker *w, struct shard *s, const struct 
         return;
     case RECORD_EMPTY:
         if (!r->id && topic) (void)topic_empty(w, topic, &(uint64_t){0}, r->seq, UINT32_MAX);
+        break;
+    case RECORD_ADOPT:
+        if (!r->id && topic && topic_at(&w->topics, topic)->stream.retains) replay_join(w, topic, r);
         break;
     default: break;
     }

@@ -4,7 +4,8 @@
  * A topic begins to retain when a client first asks for a position in it. Messages that only ephemeral channels hold
  * then, or these and the job queue, are in the log for nobody, or only as jobs. They are logged again, a piece a turn,
  * so that a client that goes back to them has them after a restart too. The same is done for jobs that are given to an
- * ephemeral channel, the first one of a topic that retains. Requests for a position wait for that.
+ * ephemeral channel, the first one of a topic that retains. Messages of jobs that were put before enter the stream, and
+ * the log says which (ADOPT). Requests for a position wait for all that.
  */
 #include "shards/retain.h"
 
@@ -12,7 +13,9 @@
 
 #include "shards/compact.h"
 #include "shards/durable.h"
+#include "shards/jobs_of_topic.h"
 #include "shards/known.h"
+#include "shards/naming.h"
 #include "shards/records.h"
 #include "shards/room.h"
 #include "shards/stream.h"
@@ -23,6 +26,8 @@ enum {
     FORGOTTEN_PAGES = 64,  /* messages of a topic looked at in one turn */
     KEPT_BYTES = 1 << 20,  /* bytes written again in one turn */
     KEPT_LOOKED = 1 << 14, /* looks at channels in one turn */
+    JOINED_IN_RECORD = 512,
+    LOOKED_AT = 16, /* how many jobs of any topic may be looked at for each one that a turn may touch */
 };
 
 /* --- what of before the log is to have ---------------------------------------------------------------------------- */
@@ -30,11 +35,45 @@ enum {
 struct keeping {
     struct keeping *next;
     uint32_t topic;
-    uint64_t seq, end;   /* the next to be looked at; what came from here on the log has */
-    bool no_room;        /* there was no room for the next message */
-    log_position moving; /* where the next message, which is large, is being moved from; 0: it is not */
-    uint64_t moving_seq; /* ... and its seq */
+    uint32_t job, jobs_end; /* the next of all the worker's jobs whose message may have to enter the stream */
+    uint64_t seq, end;      /* the next to be looked at; what came from here on the log has */
+    bool no_room;           /* there was no room for the next message */
+    log_position moving;    /* where the next message, which is large, is being moved from; 0: it is not */
+    uint64_t moving_seq;    /* ... and its seq */
 };
+
+bool topic_join_job(struct worker *w, uint32_t job) {
+    const struct job *j = job_at(w, job);
+    struct topic *t = topic_at(&w->topics, j->topic);
+    const struct record *r = job_head(w, j);
+    if (!r) return false;
+    if (r->seq < t->began_seq) t->began_seq = r->seq;
+    if (stream_place(&t->stream, r->seq)) return false;
+    if (!stream_put(&t->stream, r->seq, j->position, 1, publish_attributes_of(r).delay_ns > 0))
+        process_die("out of memory");
+    return true;
+}
+
+/* Lets the messages of some jobs enter the stream. False: there are more, or no room to log them. */
+static bool join_some(struct worker *w, struct keeping *k, uint64_t most) {
+    struct topic *t = topic_at(&w->topics, k->topic);
+    struct shard *s = shard_of_topic(w, t);
+    uint64_t ids[JOINED_IN_RECORD];
+    size_t count = 0;
+    if (k->job == k->jobs_end) return true;
+    k->no_room = shard_reserve(w, s, 2, sizeof ids + shard_topic_bytes(t), false) != LOG_OK;
+    if (k->no_room) return false;
+    for (; k->job < k->jobs_end && count < JOINED_IN_RECORD && w->steps < most; k->job++) {
+        bool is_its = job_is_of_topic(w, k->topic, k->job);
+        if (is_its || k->job % LOOKED_AT == 0) worker_step(w);
+        if (is_its && topic_join_job(w, k->job)) ids[count++] = job_at(w, k->job)->id;
+    }
+    if (count) shard_log_joined(w, s, k->topic, ids, count);
+    if (k->job < k->jobs_end) return false;
+    t->jobs_joined = true;
+    shard_log_topic(w, s, k->topic);
+    return true;
+}
 
 /* Whether recovery would have the message in the topic's stream. */
 static bool is_logged(struct worker *w, const struct topic *t, const struct record *r) {
@@ -60,6 +99,7 @@ static bool has_moved(struct keeping *k, log_position place) {
 static bool keep_some(struct worker *w, struct keeping *k, uint64_t most) {
     struct topic *t = topic_at(&w->topics, k->topic);
     struct shard *s = shard_of_topic(w, t);
+    if (!join_some(w, k, most)) return false;
     uint64_t end = k->end < t->stream.end ? k->end : t->stream.end, walk = w->walked + KEPT_LOOKED, bytes = 0;
     while ((k->seq = stream_next_place(&t->stream, k->seq, retained_oldest(s))) < end) {
         if (w->steps >= most || w->walked >= walk || bytes >= KEPT_BYTES) return false;
@@ -97,16 +137,31 @@ static void end(struct worker *w, struct keeping *k) {
     free(k);
 }
 
+static struct keeping *keeping_of(struct worker *w, uint32_t topic) {
+    struct topic *t = topic_at(&w->topics, topic);
+    if (t->keeping) return t->keeping;
+    struct keeping *k = calloc(1, sizeof *k);
+    if (!k) process_die("out of memory");
+    k->topic = topic;
+    t->keeping = k;
+    append(w, k);
+    return k;
+}
+
+void topic_join_jobs(struct worker *w, uint32_t topic) {
+    if (topic_at(&w->topics, topic)->keeping) return;
+    struct keeping *k = keeping_of(w, topic);
+    k->job = 1;
+    k->jobs_end = w->jobs.end;
+}
+
 /* Only if there was an ephemeral channel in this process: otherwise the log has all messages anyway. */
 void topic_keep_for_all(struct worker *w, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
     if (!t->had_ephemeral || t->ephemeral || !t->stream.live || !t->stream.retains) return;
-    if (t->keeping) end(w, t->keeping);
-    struct keeping *k = calloc(1, sizeof *k);
-    if (!k) process_die("out of memory");
-    *k = (struct keeping){.topic = topic, .end = t->next_seq};
-    t->keeping = k;
-    append(w, k);
+    struct keeping *k = keeping_of(w, topic);
+    k->seq = k->moving = 0;
+    k->end = t->next_seq;
     if (!t->handover && keep_some(w, k, w->steps + w->piece)) end(w, k);
 }
 
@@ -167,8 +222,22 @@ void topic_retains_no_more(struct worker *w, uint32_t topic) {
     }
     if (s->needed.topic == topic) s->needed.looks = false;
     if (t->keeping) end(w, t->keeping);
-    t->stream.retains = false;
+    t->stream.retains = t->jobs_joined = false;
     t->incarnation = t->began_seq = t->epochs = 0;
+}
+
+/* Lets the messages of a few jobs enter the stream. */
+static void join_listed(struct worker *w, uint32_t topic, const struct job_list *jobs) {
+    if (!jobs->count) return;
+    uint64_t *ids = malloc(jobs->count * sizeof *ids);
+    size_t count = 0;
+    if (!ids) process_die("out of memory");
+    for (size_t i = 0; i < jobs->count; i++) {
+        worker_step(w);
+        if (topic_join_job(w, jobs->items[i])) ids[count++] = job_at(w, jobs->items[i])->id;
+    }
+    if (count) shard_log_joined(w, shard_of_topic(w, topic_at(&w->topics, topic)), topic, ids, count);
+    free(ids);
 }
 
 enum outcome topic_retain(struct worker *w, uint32_t topic, uint8_t *status) {
@@ -176,13 +245,21 @@ enum outcome topic_retain(struct worker *w, uint32_t topic, uint8_t *status) {
     struct shard *s = shard_of_topic(w, t);
     if (topic_make_durable(w, topic, status) == LATER) return LATER;
     if (*status != STATUS_OK || t->stream.retains || topic_non_persistent(t)) return DONE;
-    if (room_reserve(w, s, 1, shard_topic_bytes(t), true, status) == LATER) return LATER;
-    if (*status != STATUS_OK) return DONE;
-    uint64_t n = atomic_fetch_add_explicit(&w->board->next_id, 1, memory_order_relaxed);
-    topic_retains(w, topic, n * w->shards + s->number, t->stream.live ? stream_next(&t->stream, 0) : t->next_seq);
-    shard_log_topic(w, s, topic);
-    topic_keep_for_all(w, topic);
-    return DONE;
+    bool many = topic_jobs(t) && (t->handover || jobs_are_many(w, t));
+    struct job_list jobs = {0};
+    if (!many) jobs = jobs_of_topic(w, topic);
+    enum outcome outcome = room_reserve(w, s, 2, shard_topic_bytes(t) + jobs.count * sizeof(uint64_t), true, status);
+    if (outcome == DONE && *status == STATUS_OK) {
+        uint64_t n = atomic_fetch_add_explicit(&w->board->next_id, 1, memory_order_relaxed);
+        topic_retains(w, topic, n * w->shards + s->number, t->stream.live ? stream_next(&t->stream, 0) : t->next_seq);
+        t->jobs_joined = !many;
+        shard_log_topic(w, s, topic);
+        join_listed(w, topic, &jobs);
+        if (many) topic_join_jobs(w, topic);
+        topic_keep_for_all(w, topic);
+    }
+    free(jobs.items);
+    return outcome;
 }
 
 enum outcome topic_retain_all(struct worker *w, uint32_t topic, uint8_t *status) {

@@ -70,6 +70,7 @@ struct topic {
     bool ending;        /* it is being deleted: its stream is in a tomb already */
     bool terminated;    /* it takes no more messages */
     bool unserved;      /* its waiting clients are served in the next turn: see unreadable.h */
+    bool jobs_joined;   /* it retains, and the messages of all its jobs are in the stream (retain.c) */
     bool blocked;       /* by an open transaction: nothing is delivered from blocked_seq on */
     /* It had an ephemeral subscription in this process, so the log may lack references that its stream has. */
     bool had_ephemeral;

@@ -14,6 +14,7 @@
 #include "shards/handover.h"
 #include "shards/handover_state.h"
 #include "shards/job_parts.h"
+#include "shards/jobs_of_topic.h"
 #include "shards/known.h"
 #include "shards/leave.h"
 #include "shards/naming.h"
@@ -107,76 +108,9 @@ void jobs_done(struct worker *w, uint32_t job, uint64_t seq) {
     }
 }
 
-struct numbers {
-    uint32_t *items;
-    size_t count, capacity;
-};
+enum { ADOPTED_IN_RECORD = 65536 };
 
-static void add(struct numbers *all, uint32_t number) {
-    if (all->count == all->capacity) {
-        all->capacity = all->capacity ? 2 * all->capacity : 256;
-        all->items = realloc(all->items, sizeof *all->items * all->capacity);
-        if (!all->items) process_die("out of memory");
-    }
-    all->items[all->count++] = number;
-}
-
-static int by_number(const void *a, const void *b) {
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return x < y ? -1 : x > y;
-}
-
-/* Replaces the jobs of a batch by the batch, once. */
-static void put_together(struct worker *w, struct numbers *all) {
-    size_t kept = 0, parts = 0;
-    for (size_t i = 0; i < all->count; i++) {
-        if (!job_at(w, all->items[i])->part) continue;
-        all->items[i] = queue_whole_of(w, all->items[i]);
-        parts++;
-    }
-    if (!parts) return;
-    qsort(all->items, all->count, sizeof *all->items, by_number);
-    for (size_t i = 0; i < all->count; i++)
-        if (!kept || all->items[kept - 1] != all->items[i]) all->items[kept++] = all->items[i];
-    all->count = kept;
-}
-
-/* The topic's jobs in any state; a batch counts as one. */
-static struct numbers jobs_of(struct worker *w, uint32_t topic) {
-    const struct topic *t = topic_at(&w->topics, topic);
-    struct numbers all = {0};
-    if (w->replaying) { /* on recovery they are in no queues yet */
-        for (uint32_t job = 1; t->replayed_jobs && job < w->jobs.end; job++)
-            if (job_at(w, job)->state && !job_at(w, job)->part && job_at(w, job)->topic == topic) add(&all, job);
-        return all;
-    }
-    for (uint32_t i = 0; i < t->ready.heap.count; i++) add(&all, heap_item(t->ready.heap.entries[i]));
-    for (uint32_t i = t->ready.head; i < t->ready.tail; i++) {
-        uint32_t job = t->ready.pages[i / RUN_PAGE][i % RUN_PAGE];
-        if (job) add(&all, job);
-    }
-    for (uint32_t i = 0; i < t->delayed.count; i++) add(&all, heap_item(t->delayed.entries[i]));
-    for (uint32_t job = t->buried_first; job; job = reservation_at(w, job_at(w, job)->reservation)->next)
-        add(&all, job);
-    for (uint32_t client = 1; t->reserved && client < w->clients.arena.end; client++) {
-        uint32_t job = client_at(&w->clients, client)->inflight_first;
-        for (; job; job = reservation_at(w, job_at(w, job)->reservation)->next)
-            if (job_at(w, job)->topic == topic && !job_is_gone(w, job_at(w, job))) add(&all, job);
-    }
-    put_together(w, &all);
-    return all;
-}
-
-enum { ADOPTED_IN_RECORD = 65536, LOOKED_IN_STEP = 16 };
-
-/* Whether there are more jobs than this turn may touch. Finding reserved jobs means looking at those of all clients. */
-static bool adopts_many(const struct worker *w, const struct topic *t) {
-    uint64_t looked_at = t->reserved ? (uint64_t)w->clients.arena.end + w->reservations.live : 0;
-    uint64_t spare = worker_spare(w);
-    return topic_jobs(t) > spare || looked_at / LOOKED_IN_STEP > spare;
-}
-
-static void adopt(struct worker *w, uint32_t subscription, const struct numbers *jobs) {
+static void adopt(struct worker *w, uint32_t subscription, const struct job_list *jobs) {
     uint64_t *ids = malloc(sizeof *ids * ADOPTED_IN_RECORD);
     struct shard *shard = shard_of_topic(w, topic_at(&w->topics, worker_subscription(w, subscription)->topic));
     if (!ids) process_die("out of memory");
@@ -219,9 +153,9 @@ static enum outcome make_channel(struct worker *w, uint32_t topic, const struct 
     struct shard *s = shard_of_topic(w, t);
     bool ephemeral = wish->ephemeral || t->ephemeral;
     size_t name_bytes = wish->name_bytes;
-    struct numbers jobs = {0};
-    bool first = !t->subscription_count, adopts = first && t->tube && !wish->start, many = adopts_many(w, t);
-    if (adopts && !many) jobs = jobs_of(w, topic);
+    struct job_list jobs = {0};
+    bool first = !t->subscription_count, adopts = first && t->tube && !wish->start, many = jobs_are_many(w, t);
+    if (adopts && !many) jobs = jobs_of_topic(w, topic);
     uint32_t records = 4 + (uint32_t)(jobs.count / ADOPTED_IN_RECORD + 1);
     uint64_t bytes = 2 * name_bytes + jobs.count * sizeof(uint64_t);
     enum outcome outcome = room_reserve(w, s, records, bytes, true, status);
@@ -319,7 +253,7 @@ bool topic_empty(struct worker *w, uint32_t topic, uint64_t *from, uint64_t unti
 
 /* On recovery jobs are in no queues to be taken out of. */
 static void end_at_once(struct worker *w, uint32_t topic) {
-    struct numbers jobs = jobs_of(w, topic);
+    struct job_list jobs = jobs_of_topic(w, topic);
     for (size_t i = 0; i < jobs.count; i++) {
         uint64_t seq = job_seq(w, job_at(w, jobs.items[i]));
         jobs_done(w, jobs.items[i], seq);

@@ -15,6 +15,7 @@ from mq_shards.csrc._core import lib
 from mq_shards.shards.checksum import crc32c
 
 from tests.shards.bench import OK, SECOND, SHARDS
+from tests.shards.positions import EARLIEST, begin
 from tests.shards.subscriptions import Channels
 
 TOPIC, FLOOR, PUBLISH, DELETE, STATE, MOVED, SUBSCRIPTION, CURSOR, FINISH = range(1, 10)
@@ -209,4 +210,29 @@ def test_a_channel_has_the_jobs_that_an_earlier_release_gave_it_during_a_pause()
     assert bench.change(lib.CHANGE_UNPAUSE, "t") == OK
     assert bench.sub(1, "t", "c", credit=9) == OK
     assert bodies(bench.turn()) == [b"before", b"moved", b"meanwhile"]
+    bench.dispose()
+
+
+def test_jobs_from_before_a_topic_retained_are_found_though_an_earlier_release_did_not_log_which() -> None:
+    pri_ttr = struct.pack("<II", 1024, 60_000)
+    s = Segment(1, 2)
+    s.add(FLOOR, id=SHARDS)
+    s.add(TOPIC, 1, flags=TUBE, body=b"t")
+    for seq in range(3):
+        s.add(PUBLISH, 1, seq, SHARDS * (10 + seq), attributes=pri_ttr, body=b"%d" % seq)
+    s.add(DELETE, 1, 0, SHARDS * 10)
+    s.add(TOPIC, 1, seq=3, flags=DURABLE | TUBE | RETAINS, attributes=struct.pack("<QQQ", 0, 77, 3), body=b"t")
+    bench = Channels()
+    bench.stop()
+    for _, fd in bench.segments[0]:
+        os.close(fd)
+    bench.segments[0] = [(1, s.fd())]
+    bench.names.clear()
+    bench.next_id = SHARDS * 1000
+    bench.start()
+    for _ in range(2):
+        begin(bench, 1, EARLIEST, flags=lib.SUBSCRIBE_EPHEMERAL)
+        assert bodies(bench.turn()) == [b"1", b"2"]
+        assert bench.catalog()["t"].jobs == 2
+        bench.restart()
     bench.dispose()

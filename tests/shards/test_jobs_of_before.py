@@ -1,0 +1,187 @@
+"""Jobs that were put before a client first asked for a position are in their topic's sequence as well: those that are
+left, whatever their state."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from mq_shards.csrc._core import lib
+
+from tests.shards.bench import BURY, OK, RESERVE, SECOND, WATCH
+from tests.shards.positions import EARLIEST, LATEST, begin, finish, live, position, publish, read, seqs
+from tests.shards.subscriptions import DELETE, Channels, drop_oldest, roll
+from tests.shards.test_shard_protocol import ask
+
+PIECE = 5
+FEW, MANY = 4, 40
+BENCH = {"piece": PIECE}
+
+
+def put(bench: Channels, count: int, name: str = "t", delay: float = 0) -> list[int]:
+    return [bench.pub(name, durable=False, delay=delay)[0] for _ in range(count)]
+
+
+def delete(bench: Channels, *ids: int) -> None:
+    for id in ids:
+        assert bench.ask(DELETE, 5, id=id).status == OK
+
+
+def asks(bench: Channels) -> int:
+    """To begin at the earliest, and one turn only."""
+    head = struct.pack("<QQIIHHI", 60 * SECOND, 900 * SECOND, 0, 0, 1, lib.SUBSCRIBE_START, 4)
+    body = head + b"c{ab}" + struct.pack("<IIQ", EARLIEST, 0, 0)
+    slot = bench.raw(lib.MSG_SUBSCRIBE, 3, topic=bench.topic("t"), body=body)
+    bench.pass_turn()
+    return slot
+
+
+def all_of(bench: Channels, conn: int = 3) -> list[int]:
+    came: list[int] = []
+    while some := seqs(bench.turn(), conn):
+        came += some
+        finish(bench, conn, *some)
+    return came
+
+
+@pytest.mark.parametrize("count", [FEW, MANY])
+def test_a_reader_from_the_earliest_has_the_jobs_that_are_left_in_order(bench: Channels, count: int) -> None:
+    ids = put(bench, count)
+    delete(bench, ids[0], ids[2])
+    left = [1, *range(3, count)]
+    assert read(bench, 1, EARLIEST).seq == 1
+    assert all_of(bench, 1) == left
+    assert (position(bench).began, position(bench).first) == (1, 1)
+    delete(bench, ids[1])  # from now on the topic retains
+    bench.restart()
+    assert (position(bench).began, position(bench).first) == (1, 1)
+    assert read(bench, 1, EARLIEST).seq == 1
+    assert all_of(bench, 1) == left
+    assert bench.catalog()["t"].jobs == count - 3
+
+
+@pytest.mark.parametrize("count", [FEW, MANY])
+def test_a_channel_that_has_passed_them_has_them_again_after_a_restart(bench: Channels, count: int) -> None:
+    put(bench, count)
+    begin(bench, 3, EARLIEST)
+    came = []
+    while some := seqs(bench.turn(), 3):
+        came += some
+    assert came == list(range(count))
+    finish(bench, 3, 1, 2)
+    for _ in range(2):
+        bench.restart()
+        begin(bench, 3, EARLIEST)
+        again: list[int] = []
+        while some := seqs(bench.turn(), 3):
+            again += some
+        assert again == [0, *range(3, count)]
+    assert bench.catalog()["t"].jobs == count
+
+
+def test_the_latest_is_behind_them(bench: Channels) -> None:
+    put(bench, FEW)
+    assert begin(bench, 3, LATEST).seq == FEW
+    assert publish(bench) == [FEW]
+    assert all_of(bench) == [FEW]
+
+
+def test_a_producer_that_came_first_changes_nothing(bench: Channels) -> None:
+    put(bench, MANY)
+    publish(bench)  # with MSG_RETAIN
+    read(bench, 1, EARLIEST)
+    assert all_of(bench, 1) == list(range(MANY + 1))
+
+
+def test_whatever_state_they_are_in(bench: Channels) -> None:
+    put(bench, 4)
+    put(bench, 1, delay=50)
+    bench.raw(WATCH, 5, topic=bench.topic("t"))
+    bench.turn()
+    reserved = [bench.ask(RESERVE, 5) for _ in range(2)]
+    assert bench.ask(BURY, 5, id=reserved[0].id, pri=1).status == OK
+    read(bench, 1, EARLIEST)
+    assert all_of(bench, 1) == [0, 1, 2, 3, 4]
+    delete(bench, reserved[1].id)
+    bench.restart()
+    read(bench, 1, EARLIEST)
+    assert all_of(bench, 1) == [0, 1, 2, 3, 4]
+    assert bench.catalog()["t"].jobs == 4
+
+
+def test_what_was_put_while_no_channel_was_there_was_a_tubes_and_is_found(bench: Channels) -> None:
+    waiting = [bench.pub("t")[0] for _ in range(3)]  # it waits for the first channel, ...
+    bench.raw(WATCH, 5, topic=bench.topic("t"))
+    bench.turn()
+    assert bench.ask(RESERVE, 5).id == waiting[0]  # ... or for who wants the tube
+    delete(bench, waiting[0])
+    read(bench, 1, EARLIEST)
+    assert all_of(bench, 1) == [1, 2]
+
+
+@pytest.mark.parametrize("turns", range(1, 12))
+def test_nobody_is_told_where_he_stands_before_they_are_in(bench: Channels, turns: int) -> None:
+    ids = put(bench, MANY)
+    slot = asks(bench)
+    for _ in range(turns - 1):
+        bench.pass_turn()
+    told = [a for a in bench.receive() if a.slot == slot and a.kind == lib.MSG_SUBSCRIBE]
+    bench.restart()  # in the middle: the rest go in by themselves
+    assert [a.seq for a in told] in ([], [0])
+    assert begin(bench, 3, EARLIEST).seq == 0
+    assert all_of(bench) == list(range(MANY))
+    bench.restart()
+    assert read(bench, 1, EARLIEST, credit=0).seq == 0
+    delete(bench, *ids)
+    assert live(bench) == 0
+
+
+def test_what_is_deleted_meanwhile_may_be_there_or_not(bench: Channels) -> None:
+    ids = put(bench, MANY)
+    asks(bench)
+    for id in ids[10:30]:
+        bench.raw(DELETE, 5, id=id)
+    bench.turn()
+    begin(bench, 4, EARLIEST)
+    came = all_of(bench, 4)
+    assert came == sorted(came)
+    assert {*range(10), *range(30, MANY)} <= set(came)
+    bench.restart()
+    delete(bench, *ids[:10], *ids[30:])
+    assert live(bench) == 0
+
+
+def test_the_topic_may_go_before_they_are_in(bench: Channels) -> None:
+    put(bench, MANY)
+    asks(bench)
+    assert bench.change(lib.CHANGE_DELETE, "t") == OK
+    bench.turn()
+    begin(bench, 4, EARLIEST, channel="d")
+    assert seqs(bench.turn(), 4) == []
+    bench.restart()
+    assert position(bench).next == MANY
+
+
+def test_they_are_there_where_their_segment_went_and_they_were_moved(bench: Channels) -> None:
+    ids = put(bench, MANY)
+    begin(bench, 3, EARLIEST)
+    assert all_of(bench) == list(range(MANY))
+    delete(bench, *ids[2:])
+    roll(bench)
+    drop_oldest(bench)
+    bench.restart()
+    read(bench, 1, EARLIEST)
+    assert [seq for seq in all_of(bench, 1) if seq < MANY] == [0, 1]
+    assert bench.catalog()["t"].jobs >= 2
+
+
+def test_the_first_channel_of_nsqs_still_takes_them_over(bench: Channels) -> None:
+    ids = put(bench, FEW)
+    read(bench, 1, EARLIEST)
+    bench.sub(2, "t", "c", credit=MANY)
+    assert [a.id for a in bench.turn() if a.kind == lib.MSG_DELIVER and a.conn == 2] == ids
+    assert ask(bench, lib.MSG_DELETE, 5, id=ids[0]).status == OK
+    bench.fin(2, *ids)
+    assert live(bench) == FEW - 1
+    bench.restart()
+    assert bench.catalog()["t"].channels["c"].depth == 0
