@@ -107,14 +107,60 @@ def test_a_subscriber_waits_until_other_acceptors_have_looked_for_its_pattern_to
         assert turns > 4 and client.heard == b"PONG\r\n"
 
 
-def test_last_members_of_groups_leave_very_many_imports_in_turns_of_their_own() -> None:
+@pytest.mark.parametrize("group", [b"", b"g "])
+def test_who_gives_up_a_pattern_of_very_many_imports_does_so_in_pieces(group: bytes) -> None:
+    """One pattern at a time, also when the connection is closed; and others are answered meanwhile."""
     with opened() as engine:
         exporter, importer = engine.configure(NATS, "account", 0, b"A"), engine.configure(NATS, "account", 0, b"B")
-        engine.configure(NATS, "shares", exporter, imports_of(importer, 5000, "x"))
-        client = Client(engine)
-        engine.call(client.conn, "account", importer)
-        turns_until_pong(client, b"".join(b"SUB x.* g%d %d\r\n" % (n, n) for n in range(10)))
-        assert turns_until_pong(client, b"".join(b"UNSUB %d\r\n" % n for n in range(10))) >= 10
+        engine.configure(NATS, "shares", exporter, imports_of(importer, 10_000, "x"))
+        client, other = Client(engine), Client(engine)
+        for each in (client, other):
+            engine.call(each.conn, "account", importer)
+        turns_until_pong(client, b"".join(b"SUB %s %s%d\r\n" % (s, group, n) for n, s in enumerate(PATTERNS)))
+        client.heard = b""
+        client.say(b"UNSUB 0\r\nUNSUB 1\r\nPING\r\n")
+        client.turn()
+        assert turns_until_pong(other, b"") < 4
+        assert turns_until_heard(client) >= 8
+        client.socket.close()
+        client.turn()
+        assert turns_until_pong(other, b"") < 4
+        assert turns_until_pong(other, b"SUB x.5.> 1\r\n") >= 8  # behind one pattern of the other's, not behind all
+        assert turns_until_pong(other, b"SUB x.6.> 2\r\n") < 20
+
+
+PATTERNS = (b"x.*", b"x.>", b"*.>", b"*.1", b"*.2", b"*.3", b"*.4", b"*.5")
+
+
+def test_a_group_that_nobody_is_in_any_more_is_not_chosen_though_its_imports_are_still_looked_at() -> None:
+    with opened() as engine:
+        exporter, importer = engine.configure(NATS, "account", 0, b"A"), engine.configure(NATS, "account", 0, b"B")
+        engine.configure(NATS, "shares", exporter, imports_of(importer, 10_000, "x"))
+        stays, goes, publisher = (Client(engine) for _ in range(3))
+        engine.call(goes.conn, "account", importer)
+        for each in (stays, publisher):
+            engine.call(each.conn, "account", exporter)
+        turns_until_pong(stays, b"SUB s.* g 1\r\n")
+        turns_until_pong(goes, b"SUB x.* g 1\r\n")
+        for said in (b"UNSUB 1\r\n", b"SUB x.* g 1\r\nUNSUB 1\r\nSUB x.* g 1\r\n"):
+            publisher.heard = goes.heard = stays.heard = b""
+            goes.say(said + b"PING\r\n")
+            publisher.say(b"".join(b"PUB s.%d 0\r\n\r\n" % n for n in range(9_900, 10_000)) * 4 + b"PING\r\n")
+            turns_until_heard(publisher)
+            assert turns_until_pong(stays, b"") < 4
+            while not goes.hear().endswith(b"PONG\r\n"):
+                goes.turn()
+            assert stays.heard.count(b"MSG ") + goes.heard.count(b"MSG ") == 400
+        for each in (stays, goes, publisher):
+            each.heard = b""
+        publisher.say(b"PUB s.1 0\r\n\r\n" * 200 + b"PING\r\n")
+        turns_until_heard(publisher)
+        counts = []
+        for each in (stays, goes):
+            each.say(b"PING\r\n")
+            turns_until_heard(each)
+            counts.append(each.heard.count(b"MSG "))
+        assert sum(counts) == 200 and min(counts) > 50
 
 
 def test_who_goes_while_a_pattern_is_looked_for_leaves_nothing_behind() -> None:

@@ -109,6 +109,16 @@ static bool say_owed_ok(struct acceptor *a, struct connection *c) {
     return true;
 }
 
+/* Who gives up a pattern that has to be looked for in very many streams goes on when that is done. */
+static void unsubscribe(struct acceptor *a, struct connection *c, struct nats_subscription *s) {
+    struct nats_server *server = nats_server_of(a, c);
+    const uint64_t made = server->looks.made;
+    nats_unsubscribe(a, s);
+    if (server->looks.made == made) return;
+    nats_look_for(server, c);
+    stalled(c, STALL_MESH);
+}
+
 static bool take_unsub(struct acceptor *a, struct connection *c, const struct nats_arguments *k) {
     if (k->count != 1 && k->count != 2) return false;
     struct nats_subscription *s = nats_find(a, c, k->items[0]);
@@ -117,7 +127,7 @@ static bool take_unsub(struct acceptor *a, struct connection *c, const struct na
     if (s != NULL && max > nats_delivered(s))
         nats_set_limit(s, (uint32_t)max); /* of nine digits at most */
     else if (s != NULL)
-        nats_unsubscribe(a, s);
+        unsubscribe(a, c, s);
     nats_say_ok(a, c);
     return true;
 }

@@ -80,9 +80,12 @@ void nats_client_left(struct acceptor *a, struct connection *c) {
 }
 
 static void let_go_on(struct acceptor *a, struct nats_server *server, size_t *left) {
-    while (server->leaving != NULL && nats_let_go_some(a, server->leaving, left)) {
-        struct connection *c = server->leaving;
-        server->leaving = nats_of(c)->next_orphaned;
+    for (struct connection **at = &server->leaving, *c; (c = *at) != NULL && *left > 0;) {
+        if (!nats_let_go_some(a, c, left)) {
+            at = &nats_of(c)->next_orphaned; /* it waits for a look, and others need not */
+            continue;
+        }
+        *at = nats_of(c)->next_orphaned;
         nats_account_drop(a, server, nats_of(c)->account);
         socket_let_go(a, c);
     }

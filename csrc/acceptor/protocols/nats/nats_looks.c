@@ -18,17 +18,17 @@ static struct text queue_of(const struct nats_look *look) {
     return (struct text){look->texts + look->wanted_bytes, look->queue_bytes};
 }
 
-/* Not what leaf nodes and hubs want, as those wait for nothing. And a group that has no members any more must not be
- * chosen. */
-static bool may_wait(const struct nats_account *account, struct text wanted, struct text queue, struct nats_wanting by,
-                     uint64_t weight) {
-    return by.kind == NATS_ACCEPTORS && (queue.bytes == 0 || weight > 0) && account->importing != NULL &&
+/* Not what leaf nodes and hubs want, as those wait for nothing. */
+static bool may_wait(const struct nats_server *server, const struct nats_account *account, struct text wanted,
+                     struct nats_wanting by, bool is_parting) {
+    return by.kind == NATS_ACCEPTORS && (!is_parting || server->route_count == 0) && account->importing != NULL &&
            subjects_pattern_count(account->importing) > LOOKED_IN_TURN && subject_has_wildcard(wanted.at, wanted.bytes);
 }
 
 void nats_look(struct acceptor *a, struct nats_server *server, uint32_t account, struct text wanted, struct text queue,
                struct nats_wanting by, uint64_t weight) {
-    bool waits = may_wait(&server->accounts[account], wanted, queue, by, weight);
+    const bool is_parting = queue.bytes > 0 && weight == 0;
+    bool waits = may_wait(server, &server->accounts[account], wanted, by, is_parting);
     struct nats_look *look = waits ? malloc(sizeof *look + wanted.bytes + queue.bytes) : NULL;
     if (look == NULL) {
         nats_shadows_look(a, server, account, wanted, queue, by, weight);
@@ -37,6 +37,8 @@ void nats_look(struct acceptor *a, struct nats_server *server, uint32_t account,
     *look = (struct nats_look){.number = ++server->looks.made, .account = account};
     look->wanted_bytes = (uint32_t)wanted.bytes;
     look->queue_bytes = (uint32_t)queue.bytes;
+    look->parting = is_parting;
+    server->looks.parting += is_parting;
     nats_put(nats_put(look->texts, wanted.at, wanted.bytes), queue.at, queue.bytes);
     *(server->looks.first == NULL ? &server->looks.first : &server->looks.last->next) = look;
     server->looks.last = look;
@@ -58,6 +60,11 @@ void nats_look_hear(struct acceptor *a, struct nats_server *server, const struct
 void nats_look_for(struct nats_server *server, struct connection *c) {
     server->looks.last->waiting = c->number;
     nats_of(c)->flags |= NATS_LOOKING | NATS_UNCONFIRMED;
+}
+
+void nats_look_leaving(struct nats_server *server, struct connection *c) {
+    server->looks.last->leaving = c;
+    nats_of(c)->flags |= NATS_PARTING;
 }
 
 /* --- confirmations ------------------------------------------------------------------------------------------------ */
@@ -98,6 +105,8 @@ static void end_first(struct acceptor *a, struct nats_server *server) {
     struct connection *c = look->waiting != 0 ? connection_find(a, look->waiting) : NULL;
     server->looks.first = look->next;
     if (look->next == NULL) server->looks.last = NULL;
+    server->looks.parting -= look->parting;
+    if (look->leaving != NULL) nats_of(look->leaving)->flags &= ~(uint32_t)NATS_PARTING;
     if (c != NULL) {
         nats_of(c)->flags &= ~(uint32_t)NATS_LOOKING;
         if (c->stall == STALL_MESH) socket_wake(a, c);

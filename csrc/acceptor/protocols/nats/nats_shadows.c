@@ -6,6 +6,7 @@
 #include "acceptor/protocols/nats/nats_random.h"
 #include "acceptor/protocols/nats/nats_remote.h"
 #include "acceptor/protocols/nats/nats_route_interest.h"
+#include "acceptor/protocols/nats/nats_shares_state.h"
 #include "acceptor/protocols/nats/nats_transform.h"
 
 struct award {
@@ -63,12 +64,12 @@ static void add(struct nats_server *server, struct nats_shadows *shadows, const 
     bool first;
     if (shadows->subjects == NULL) shadows->subjects = subjects_new(server->key);
     if (s == NULL || shadows->subjects == NULL) abort();
-    s->entry.weight = weight;
+    s->entry.weight = s->told = weight;
     s->share = share;
     s->by = by;
     shadows->outside += is_outside(by);
     nats_origin_keep(&server->origins, by.origin);
-    s->bytes = wanted.bytes;
+    s->bytes = (uint32_t)wanted.bytes;
     memcpy(s->wanted, wanted.at, wanted.bytes);
     if (!subjects_add(shadows->subjects, &s->entry, subject.at, subject.bytes, queue.at, queue.bytes, &first)) abort();
     s->next = shadows->first;
@@ -132,11 +133,12 @@ static bool set(struct nats_server *server, const struct nats_stream *stream, st
     struct nats_shadows *shadows = server->accounts[stream->exporter].shadows;
     struct nats_shadow *s = find(shadows, stream->share, subject, queue, wanted, by);
     uint32_t now = weight < UINT32_MAX ? (uint32_t)weight : UINT32_MAX;
-    if (s != NULL ? s->entry.weight == now : now == 0) return false;
+    if (s != NULL && now > 0) subjects_weigh(&s->entry, now);
+    if (s != NULL ? s->told == now : now == 0) return false;
     if (s == NULL)
         add(server, shadows, stream->share, subject, queue, wanted, by, now);
     else if (now > 0)
-        subjects_weigh(&s->entry, now);
+        s->told = now;
     else
         remove_shadow(server, shadows, s);
     return true;
@@ -301,14 +303,30 @@ struct subject_groups *nats_shadows_groups(const struct nats_account *account) {
     return subjects_groups(account->shadows->subjects);
 }
 
+/* A group that has no member any more, though no look has come here yet, must not be chosen. */
+static void weigh_group(const struct nats_server *server, struct subject_group *g) {
+    const struct text queue = queue_of(g);
+    for (uint32_t i = 0; i < g->entries.count; i++) {
+        struct subject_entry *entry = subject_entries_items(&g->entries)[i];
+        const struct nats_shadow *s = nats_shadow_of(entry);
+        const struct text wanted = {(const uint8_t *)s->wanted, s->bytes};
+        if (s->by.kind != NATS_ACCEPTORS || entry->weight == 0) continue;
+        if (nats_weight_wanting(server, s->share->account, wanted, queue, s->by, NULL) == 0) subjects_weigh(entry, 0);
+    }
+}
+
 size_t nats_shadows_match(struct nats_server *server, const struct nats_account *account, struct text subject,
                           struct subject_pattern *const **patterns) {
     if (account->shadows->subjects == NULL) return 0;
     size_t count =
         subjects_match(account->shadows->subjects, server->awards->walk, subject.at, subject.bytes, patterns);
-    for (size_t i = 0; i < count; i++)
-        if ((*patterns)[i]->groups != NULL) return count;
-    return 0;
+    bool any = false;
+    for (size_t i = 0; i < count; i++) {
+        struct subject_group *g = (*patterns)[i]->groups;
+        any = any || g != NULL;
+        for (; g != NULL && server->looks.parting > 0; g = g->next) weigh_group(server, g);
+    }
+    return any ? count : 0;
 }
 
 /* Room for `wanted` of them; false when memory is short. */

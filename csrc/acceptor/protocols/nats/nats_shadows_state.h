@@ -32,13 +32,16 @@ struct nats_wanting {
     uint32_t origin; /* the hubs' cluster; 0: no hubs */
 };
 
-/* One pattern of an importing account. Its weight is how often that is wanted there, by one kind. */
+/* One pattern of an importing account. Its weight is how often that is wanted there, by one kind: as servers have been
+ * told, and as its entry has it, by which a member is chosen. They differ while the last member of a group is leaving:
+ * nats_looks.h. */
 struct nats_shadow {
     struct subject_entry entry; /* first */
     struct nats_shadow *next, *previous;
     const struct nats_share *share;
     struct nats_wanting by;
-    size_t bytes;
+    uint32_t told;
+    uint32_t bytes;
     char wanted[]; /* the pattern in the importing account */
 };
 
@@ -77,7 +80,7 @@ static inline struct nats_shadows_weights nats_shadows_weigh(const struct nats_s
         const struct nats_shadow *s = nats_shadow_of(subject_entries_items(entries)[i]);
         uint64_t *weight = s->by.kind == NATS_ACCEPTORS ? &w.clients : &w.leaves;
         if (s->by.kind == NATS_HUB_SERVERS) weight = &w.hubs;
-        *weight += s->entry.weight;
+        *weight += s->told;
     }
     return w;
 }

@@ -137,6 +137,7 @@ struct nats_fanouts {
 struct nats_look_list {
     struct nats_look *first, *last; /* oldest first; NULL: none */
     uint64_t made;                  /* the number of the last */
+    uint32_t parting;               /* how many are for last members of groups that leave */
 };
 
 /* An account that may be gone; see nats_account_referred(). */
@@ -250,8 +251,9 @@ enum nats_flag {
     NATS_COMPLAINED = 4096,     /* was told that the subject of the message now arriving is invalid */
     NATS_PROXIED = 8192,        /* a PROXY header may come first */
     NATS_LOGGED = 1 << 14,      /* what it says and hears is logged */
-    NATS_LOOKING = 1 << 15,     /* its last SUB is looked for in streams that its account imports */
+    NATS_LOOKING = 1 << 15,     /* its last SUB or UNSUB is looked for in streams that its account imports */
     NATS_UNCONFIRMED = 1 << 16, /* ... and others have to confirm that they have done so, before its next command */
+    NATS_PARTING = 1 << 17,     /* the same of a pattern that it gives up when it is closed */
     NATS_OF_SERVER = 1 << 20,   /* the server's own connection, hidden from monitoring */
     NATS_SNIFF = 512,           /* Python wants the first byte, or to know that none came until the deadline */
 };

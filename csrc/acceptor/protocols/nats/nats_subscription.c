@@ -235,17 +235,20 @@ bool nats_retire_some(struct acceptor *a, const struct connection *c, uint32_t *
 /* Starts at the end of the table and shortens it, so that a later call goes on with the rest. */
 bool nats_let_go_some(struct acceptor *a, struct connection *c, size_t *left) {
     struct nats *n = nats_of(c);
+    const struct nats_look_list *looks = &nats_server_of(a, c)->looks;
     while (n->sid_buckets > 0) {
         if (*left == 0) return false;
         --*left;
+        if (nats_is(c, NATS_PARTING)) return false;
         struct nats_subscription **chain = &n->sids[n->sid_buckets - 1], *s = *chain;
         if (s == NULL) {
             n->sid_buckets--;
             continue;
         }
         *chain = s->next_sid;
-        const uint64_t handed = a->handed;
+        const uint64_t handed = a->handed, made = looks->made;
         withdraw(a, s);
+        if (looks->made != made && c->closed) nats_look_leaving(nats_server_of(a, c), c);
         const size_t looked = a->handed - handed; /* at streams that the account imports */
         *left -= looked < *left ? looked : *left;
         free(s);
