@@ -35,11 +35,16 @@ static inline struct subject_entry **subject_entries_items(struct subject_entrie
 
 struct subject_name;
 
+/* A place in a chain of a hash table: base/subject_groups.c. */
+struct subject_link {
+    struct subject_link *next;
+};
+
 /* A queue group of one pattern. Groups of one name count as one when several patterns match: base/subject_groups.h. */
 struct subject_group {
+    struct subject_link link;              /* must be first: in the table of groups by pattern and name */
     struct subject_group *next, *previous; /* in the pattern's list */
-    struct subject_group *next_hash;
-    struct subject_group *same; /* the next gathered group of the same name, under another pattern */
+    struct subject_group *same;            /* the next gathered group of the same name, under another pattern */
     struct subject_pattern *pattern;
     struct subject_name *name;
     struct subject_entries entries;

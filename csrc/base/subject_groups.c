@@ -1,6 +1,7 @@
 #include "base/subject_groups.h"
 
 #include <assert.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,43 +15,40 @@ static uint64_t hash_of_member(const struct subject_pattern *pattern, const stru
     return mixed * 0xff51afd7ed558ccdULL >> 32;
 }
 
-static struct subject_links larger_than(const struct subject_links *links) {
+_Static_assert(offsetof(struct subject_name, link) == 0 && offsetof(struct subject_group, link) == 0, "they are cast");
+
+static uint64_t hash_of_name(const struct subject_link *link) {
+    return ((const struct subject_name *)link)->hash;
+}
+
+static uint64_t hash_of_group(const struct subject_link *link) {
+    const struct subject_group *g = (const struct subject_group *)link;
+    return hash_of_member(g->pattern, g->name);
+}
+
+static void link_in(struct subject_links *links, uint64_t hash, struct subject_link *link) {
+    struct subject_link **head = &links->heads[hash & links->mask];
+    link->next = *head;
+    *head = link;
+    links->count++;
+}
+
+static void link_out(struct subject_links *links, uint64_t hash, const struct subject_link *link) {
+    struct subject_link **at = &links->heads[hash & links->mask];
+    while (*at != link) at = &(*at)->next;
+    *at = link->next;
+    links->count--;
+}
+
+static bool grow(struct subject_links *links, uint64_t (*hash_of)(const struct subject_link *link)) {
+    if (links->heads != NULL && links->count <= links->mask) return true;
     size_t heads = links->heads != NULL ? (links->mask + 1) * 2 : FIRST_HEADS;
-    return (struct subject_links){calloc(heads, sizeof(void *)), heads - 1, links->count};
-}
-
-/* Whether one more fits without growing; there must be heads. */
-static bool is_roomy(const struct subject_links *links) {
-    return links->heads != NULL && links->count <= links->mask;
-}
-
-static bool grow_names(struct subject_links *links) {
-    if (is_roomy(links)) return true;
-    struct subject_links larger = larger_than(links);
+    struct subject_links larger = {calloc(heads, sizeof(struct subject_link *)), heads - 1, 0};
     if (larger.heads == NULL) return links->heads != NULL;
     for (size_t i = 0; links->heads != NULL && i <= links->mask; i++) {
-        for (struct subject_name *n = links->heads[i], *next; n != NULL; n = next) {
-            void **head = &larger.heads[n->hash & larger.mask];
-            next = n->next_hash;
-            n->next_hash = *head;
-            *head = n;
-        }
-    }
-    free(links->heads);
-    *links = larger;
-    return true;
-}
-
-static bool grow_members(struct subject_links *links) {
-    if (is_roomy(links)) return true;
-    struct subject_links larger = larger_than(links);
-    if (larger.heads == NULL) return links->heads != NULL;
-    for (size_t i = 0; links->heads != NULL && i <= links->mask; i++) {
-        for (struct subject_group *g = links->heads[i], *next; g != NULL; g = next) {
-            void **head = &larger.heads[hash_of_member(g->pattern, g->name) & larger.mask];
-            next = g->next_hash;
-            g->next_hash = *head;
-            *head = g;
+        for (struct subject_link *link = links->heads[i], *next; link != NULL; link = next) {
+            next = link->next;
+            link_in(&larger, hash_of(link), link);
         }
     }
     free(links->heads);
@@ -62,38 +60,30 @@ static bool grow_members(struct subject_links *links) {
 
 static struct subject_name *find_name(const struct subject_groups *all, uint64_t hash, const void *text, size_t bytes) {
     if (all->names.heads == NULL) return NULL;
-    struct subject_name *n = all->names.heads[hash & all->names.mask];
-    while (n != NULL && (n->hash != hash || n->bytes != bytes || memcmp(n->text, text, bytes) != 0)) n = n->next_hash;
-    return n;
+    struct subject_link *link = all->names.heads[hash & all->names.mask];
+    for (; link != NULL; link = link->next) {
+        struct subject_name *n = (struct subject_name *)link;
+        if (n->hash == hash && n->bytes == bytes && memcmp(n->text, text, bytes) == 0) return n;
+    }
+    return NULL;
 }
 
 static struct subject_name *name_for(struct subject_groups *all, const void *text, size_t bytes) {
     uint64_t hash = siphash(all->key, text, bytes);
     struct subject_name *n = find_name(all, hash, text, bytes);
-    if (n != NULL || !grow_names(&all->names)) return n;
+    if (n != NULL || !grow(&all->names, hash_of_name)) return n;
     n = calloc(1, sizeof *n + bytes);
     if (n == NULL) return NULL;
     n->hash = hash;
     n->bytes = (uint32_t)bytes;
     memcpy(n->text, text, bytes);
-    void **head = &all->names.heads[hash & all->names.mask];
-    n->next_hash = *head;
-    *head = n;
-    all->names.count++;
+    link_in(&all->names, hash, &n->link);
     return n;
 }
 
 static void drop_if_unused(struct subject_groups *all, struct subject_name *name) {
     if (name->groups > 0) return;
-    void **head = &all->names.heads[name->hash & all->names.mask];
-    if (*head == name) {
-        *head = name->next_hash;
-    } else {
-        struct subject_name *before = *head;
-        while (before->next_hash != name) before = before->next_hash;
-        before->next_hash = name->next_hash;
-    }
-    all->names.count--;
+    link_out(&all->names, name->hash, &name->link);
     free(name);
 }
 
@@ -102,9 +92,12 @@ static void drop_if_unused(struct subject_groups *all, struct subject_name *name
 static struct subject_group *find_member(const struct subject_groups *all, const struct subject_pattern *pattern,
                                          const struct subject_name *name) {
     if (all->members.heads == NULL) return NULL;
-    struct subject_group *g = all->members.heads[hash_of_member(pattern, name) & all->members.mask];
-    while (g != NULL && (g->pattern != pattern || g->name != name)) g = g->next_hash;
-    return g;
+    struct subject_link *link = all->members.heads[hash_of_member(pattern, name) & all->members.mask];
+    for (; link != NULL; link = link->next) {
+        struct subject_group *g = (struct subject_group *)link;
+        if (g->pattern == pattern && g->name == name) return g;
+    }
+    return NULL;
 }
 
 struct subject_group *subject_group_find(const struct subject_groups *all, const struct subject_pattern *pattern,
@@ -137,7 +130,7 @@ struct subject_group *subject_group_make(struct subject_groups *all, struct subj
     if (n == NULL) return NULL;
     struct subject_group *g = n->groups > 0 ? find_member(all, pattern, n) : NULL;
     if (g != NULL) return g;
-    g = grow_members(&all->members) ? calloc(1, sizeof *g) : NULL;
+    g = grow(&all->members, hash_of_group) ? calloc(1, sizeof *g) : NULL;
     if (g == NULL) {
         drop_if_unused(all, n);
         return NULL;
@@ -146,24 +139,13 @@ struct subject_group *subject_group_make(struct subject_groups *all, struct subj
     g->name = n;
     n->groups++;
     list(pattern, g);
-    void **head = &all->members.heads[hash_of_member(pattern, n) & all->members.mask];
-    g->next_hash = *head;
-    *head = g;
-    all->members.count++;
+    link_in(&all->members, hash_of_group(&g->link), &g->link);
     return g;
 }
 
 void subject_group_forget(struct subject_groups *all, struct subject_group *g) {
     assert(g->entries.count == 0 && g->entries.capacity == 0);
-    void **head = &all->members.heads[hash_of_member(g->pattern, g->name) & all->members.mask];
-    if (*head == g) {
-        *head = g->next_hash;
-    } else {
-        struct subject_group *before = *head;
-        while (before->next_hash != g) before = before->next_hash;
-        before->next_hash = g->next_hash;
-    }
-    all->members.count--;
+    link_out(&all->members, hash_of_group(&g->link), &g->link);
     unlist(g->pattern, g);
     g->name->groups--;
     drop_if_unused(all, g->name);

@@ -15,7 +15,7 @@
 #include "base/text.h"
 
 struct subject_name {
-    struct subject_name *next_hash; /* must be first */
+    struct subject_link link; /* must be first */
     uint64_t hash;
     uint64_t gathered;           /* number of the gathering that found it last */
     struct subject_group *found; /* the first group found then; the others follow by `same` */
@@ -29,7 +29,7 @@ struct subject_name {
 #define SUBJECT_NAME_OFFSET offsetof(struct subject_name, text)
 
 struct subject_links {
-    void **heads;
+    struct subject_link **heads;
     size_t mask; /* of `heads`, when there are any */
     size_t count;
 };
