@@ -46,16 +46,12 @@ class Chunks:
         self._identified = False  # the client's has been received
         self._rest = bytearray()  # input not decoded yet; unless pending, less than a chunk
         self._blocks, self._at = b"", 0  # decoded content, and how much of it was returned
-        self._pending = False
+        self.pending = False
         self._skip = 0  # bytes of a skipped chunk that are still to come
 
     @property
     def ended(self) -> bool:
         return False
-
-    @property
-    def pending(self) -> bool:
-        return self._pending
 
     def encode(self, data: bytes) -> bytes:
         if not data:
@@ -91,7 +87,7 @@ class Chunks:
         self._at += len(piece)
         if self._at == len(self._blocks):
             self._blocks, self._at = b"", 0
-        self._pending = bool(self._blocks) or self._is_whole()
+        self.pending = bool(self._blocks) or self._is_whole()
         return piece
 
     def _is_whole(self) -> bool:

@@ -18,15 +18,11 @@ class Deflate:
         """`level`: 1 to 9."""
         self._compressor = zlib.compressobj(level, zlib.DEFLATED, RAW)
         self._decompressor = zlib.decompressobj(RAW)
-        self._pending = False
+        self.pending = False
 
     @property
     def ended(self) -> bool:
         return self._decompressor.eof
-
-    @property
-    def pending(self) -> bool:
-        return self._pending
 
     def decode(self, data: bytes) -> bytes:
         decompressor = self._decompressor
@@ -37,7 +33,7 @@ class Deflate:
         except zlib.error as error:
             raise FilterError(f"deflate: {error}") from None
         # A full piece may have left something in the decompressor, though it has taken all input.
-        self._pending = not decompressor.eof and len(piece) == PIECE_BYTES
+        self.pending = not decompressor.eof and len(piece) == PIECE_BYTES
         return piece
 
     def encode(self, data: bytes) -> bytes:

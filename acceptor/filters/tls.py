@@ -85,8 +85,8 @@ class VerifyingTls:
             self._in, self._out, server_side=server_hostname is None, server_hostname=server_hostname
         )
         self._checks_time = server_hostname is None and context.verify_mode != ssl.CERT_NONE
-        self._ended = False
-        self._pending = False
+        self.ended = False
+        self.pending = False
 
     def handshake(self, data: bytes) -> bool:
         self._in.write(data)
@@ -109,19 +109,19 @@ class VerifyingTls:
         self._in.write(data)
         parts: list[bytes] = []
         made = 0
-        self._pending = False
+        self.pending = False
         try:
             # Avoids reads that would raise SSLWantReadError: raising it costs as much as reading a small record.
-            while not self._ended and not self._pending and (self._in.pending or not parts):
+            while not self.ended and not self.pending and (self._in.pending or not parts):
                 piece = self._object.read(READ_BYTES)
-                self._ended = not piece
+                self.ended = not piece
                 parts.append(piece)
                 made += len(piece)
-                self._pending = is_piece(len(parts), made)
+                self.pending = is_piece(len(parts), made)
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLZeroReturnError:
-            self._ended = True
+            self.ended = True
         except ssl.SSLError as error:
             raise FilterError(f"tls: {error.reason or error}") from None
         return b"".join(parts)
@@ -135,14 +135,6 @@ class VerifyingTls:
 
     def outgoing(self) -> bytes:
         return self._out.read()
-
-    @property
-    def ended(self) -> bool:
-        return self._ended
-
-    @property
-    def pending(self) -> bool:
-        return self._pending
 
     @property
     def version(self) -> str:
@@ -189,8 +181,8 @@ class UnverifyingTls:
         self._ssl: Any = importlib.import_module("OpenSSL.SSL")
         self._connection: Any = self._ssl.Connection(context, None)
         self._connection.set_accept_state()
-        self._ended = False
-        self._pending = False
+        self.ended = False
+        self.pending = False
 
     def handshake(self, data: bytes) -> bool:
         self._put(data)
@@ -206,16 +198,16 @@ class UnverifyingTls:
         self._put(data)
         parts: list[bytes] = []
         made = 0
-        self._pending = False
+        self.pending = False
         try:
-            while not self._ended and not self._pending:
+            while not self.ended and not self.pending:
                 parts.append(self._connection.recv(READ_BYTES))
                 made += len(parts[-1])
-                self._pending = is_piece(len(parts), made)
+                self.pending = is_piece(len(parts), made)
         except self._ssl.WantReadError:
             pass
         except self._ssl.ZeroReturnError:
-            self._ended = True
+            self.ended = True
         except self._ssl.Error as error:
             raise FilterError(f"tls: {reason(error)}") from None
         return b"".join(parts)
@@ -236,14 +228,6 @@ class UnverifyingTls:
     def _put(self, data: bytes) -> None:
         while data:
             data = data[self._connection.bio_write(data) :]
-
-    @property
-    def ended(self) -> bool:
-        return self._ended
-
-    @property
-    def pending(self) -> bool:
-        return self._pending
 
     @property
     def version(self) -> str:

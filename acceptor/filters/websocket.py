@@ -67,15 +67,11 @@ class PythonWebsocket:
         self._inflater: Any = None  # of the message that is being received
         self._is_whole = False  # that message has been received to its end
         self._more = False  # the inflater may have more output left
-        self._ended = self._closing_said = False
-
-    @property
-    def ended(self) -> bool:
-        return self._ended
+        self.ended = self._closing_said = False
 
     @property
     def pending(self) -> bool:
-        return not self._ended and (self._more or self._at < len(self._rest))
+        return not self.ended and (self._more or self._at < len(self._rest))
 
     # --- from the client --------------------------------------------------------------------------------------------
 
@@ -99,7 +95,7 @@ class PythonWebsocket:
         payload = bytes(ffi.buffer(self._room, self._made[0]))
         found = websocket.found
         if found == lib.WEBSOCKET_ENDED:
-            self._ended = True
+            self.ended = True
             if self._tell_end is not None:
                 self._tell_end(self._control())
             else:
