@@ -41,8 +41,18 @@ class Attempts:
 
 
 def key_of(address: str) -> str:
-    """The key of HOST or HOST:PORT. An IPv6 network of 64 bits counts as one address, since one customer has it."""
-    host = address.rpartition(":")[0].strip("[]") if address.count(":") == 1 or address.startswith("[") else address
+    """The key of HOST or HOST:PORT."""
+    return host_of(
+        address.rpartition(":")[0].strip("[]") if address.count(":") == 1 or address.startswith("[") else address
+    )
+
+
+def host_of(host: str) -> str:
+    """What an address counts as. An IPv6 network of 64 bits counts as one address, since one customer has it.
+
+    >>> host_of("127.0.0.1"), host_of("::ffff:127.0.0.1"), host_of("2001:db8::1:2:3:4"), host_of("@")
+    ('127.0.0.1', '127.0.0.1', '2001:db8::/64', '@')
+    """
     try:
         found = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from mq_shards.acceptor.protocols.nats.places import Place, Places, host_of
+from mq_shards.acceptor.access.attempts import host_of
+from mq_shards.acceptor.protocols.nats.places import Place, Places
 
 MAX_WAITING: Final = 4096  # in all queues; one queue holds no more than what is left for others
 MAX_WAIT_S: Final = 1.9  # how long a fetch may wait: clients have 2 s to authenticate

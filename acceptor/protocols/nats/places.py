@@ -10,14 +10,14 @@ hosts from which a client was admitted before, so strangers with many addresses 
 
 from __future__ import annotations
 
-import ipaddress
 from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
+from mq_shards.acceptor.access.attempts import host_of
+
 MOST: Final = 4096
 GOOD_HOSTS: Final = 8192  # remembered hosts with admitted clients: the most recent
-NETWORK_BITS: Final = 64  # IPv6 addresses with the same prefix count as one host
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +61,3 @@ class Places:
         self._good[host] = None
         if len(self._good) > GOOD_HOSTS:
             del self._good[next(iter(self._good))]
-
-
-def host_of(address: str) -> str:
-    """The host that an address counts for.
-
-    >>> host_of("127.0.0.1"), host_of("::ffff:127.0.0.1"), host_of("2001:db8::1:2:3:4"), host_of("@")
-    ('127.0.0.1', '127.0.0.1', '2001:db8::', '@')
-    """
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if found.version == 4:
-        return str(found)
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return str(ipaddress.IPv6Network((int(found), NETWORK_BITS), strict=False).network_address)
