@@ -210,7 +210,7 @@ class Broker:
             delay_ns=delay_ns, ttr_ns=self._message_timeout_ns, body=body,
         )  # fmt: skip
         answer = await self.workers.ask(worker, request, order=order)
-        self._check(worker, answer)
+        check_answer(worker, answer)
 
     async def change(self, what: int, topic: str, channel: str | None = None, *, ephemeral: bool = False) -> None:
         """Makes, deletes, empties, pauses or unpauses a topic, or a channel of it. Raises BrokerError, WorkersError.
@@ -223,7 +223,7 @@ class Broker:
         shard = self._engine.shard_of_name(name)
         flags = lib.MSG_CHANNEL_EPHEMERAL if ephemeral else 0
         request = WorkerRequest(lib.MSG_CHANGE, id=shard, pri=what, flags=flags, body=body)
-        self._check(worker, await self.workers.ask(worker, request))
+        check_answer(worker, await self.workers.ask(worker, request))
 
     async def topic(self, name: str, consumers: bool = False, within_s: float | None = None) -> list[Topic]:
         """The topic or tube, if there is one. Raises WorkersError."""
@@ -297,19 +297,20 @@ class Broker:
         figures = ffi.from_buffer("struct ring_figures[]", answer.body)
         return [Ring(*(int(getattr(one, name)) for name in Ring._fields)) for one in figures]
 
-    def _check(self, worker: int, answer: Answer) -> None:
-        match answer.status:
-            case engine_module.OK:
-                return
-            case engine_module.NOT_FOUND:
-                raise TopicNotFoundError
-            case engine_module.NONE:
-                raise ChannelNotFoundError
-            case engine_module.EARLY:
-                raise OutOfTurnError
-            case engine_module.TOO_MANY:
-                raise TooManyTopicsError("there are as many topics as there may be")
-            case engine_module.NO_SPACE:
-                raise DiskError(f"worker {worker} refuses writes")
-            case _:
-                raise WorkersError(f"worker {worker} died, or its disk failed, before it answered")
+
+def check_answer(worker: int, answer: Answer) -> None:
+    match answer.status:
+        case engine_module.OK:
+            return
+        case engine_module.NOT_FOUND:
+            raise TopicNotFoundError
+        case engine_module.NONE:
+            raise ChannelNotFoundError
+        case engine_module.EARLY:
+            raise OutOfTurnError
+        case engine_module.TOO_MANY:
+            raise TooManyTopicsError("there are as many topics as there may be")
+        case engine_module.NO_SPACE:
+            raise DiskError(f"worker {worker} refuses writes")
+        case _:
+            raise WorkersError(f"worker {worker} died, or its disk failed, before it answered")

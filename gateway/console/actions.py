@@ -8,9 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mq_shards.acceptor import engine as engine_module
 from mq_shards.acceptor.access.rights import MANAGE, PUBLISH
-from mq_shards.acceptor.engine import Answer, Engine, WorkerRequest
+from mq_shards.acceptor.engine import Engine, WorkerRequest
 from mq_shards.csrc._core import lib
 from mq_shards.gateway import broker as broker_module
 from mq_shards.gateway.access import check
@@ -22,6 +21,7 @@ from mq_shards.gateway.broker import (
     DiskError,
     DrainingError,
     TopicNotFoundError,
+    check_answer,
 )
 from mq_shards.gateway.http_answers import HttpError
 from mq_shards.gateway.http_server import Request
@@ -125,7 +125,7 @@ class Actions:
         worker = self._engine.worker_of_name(name)
         request = WorkerRequest(lib.MSG_PAUSE, body=name, delay_ns=int(seconds * SECOND_NS))
         answer = await self._workers.ask(worker, request)
-        _check(answer, TopicNotFoundError)
+        check_answer(worker, answer)
         return {}
 
     async def _kick(self, said: Said) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class Actions:
         most = int(_number(said, "most", 1 << 20, MAX_KICK))
         worker, number = await self._number_of(topic)
         answer = await self._workers.ask(worker, WorkerRequest(lib.MSG_KICK, topic=number, id=most))
-        _check(answer, TopicNotFoundError)
+        check_answer(worker, answer)
         return {"kicked": answer.id}
 
     async def _rewind(self, said: Said) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class Actions:
         worker, number = await self._number_of(topic)
         request = WorkerRequest(lib.MSG_SEEK, topic=number, pri=start, ttr_ns=at, body=channel.encode())
         answer = await self._workers.ask(worker, request)
-        _check(answer, TopicNotFoundError)
+        check_answer(worker, answer)
         return {"seq": answer.seq}
 
     async def _number_of(self, topic: str) -> tuple[int, int]:
@@ -161,20 +161,6 @@ class Actions:
         if number == 0:
             raise WorkersError("there are as many topics as there may be")
         return self._engine.worker_of_topic(number), number
-
-
-def _check(answer: Answer, missing: type[BrokerError]) -> None:
-    match answer.status:
-        case engine_module.OK:
-            return
-        case engine_module.NOT_FOUND:
-            raise missing
-        case engine_module.NONE:
-            raise ChannelNotFoundError
-        case engine_module.NO_SPACE:
-            raise DiskError("the disk refuses writes")
-        case _:
-            raise WorkersError("a worker died, or its disk failed, before it answered")
 
 
 def _text(said: Said, name: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import orjson
 from mq_shards.acceptor.protocols.nats import orders
 from mq_shards.acceptor.protocols.nats.client import server_row
+from mq_shards.acceptor.protocols.nats.json_fields import number, text
 from mq_shards.acceptor.protocols.nats.system import CONNS_TYPE, event_head
 from mq_shards.gateway.nats import listings
 from mq_shards.gateway.nats.acceptors import UnavailableError
@@ -130,11 +131,11 @@ class System:
         return self._said(server, {})
 
     async def _kick(self, asked: Row) -> None:
-        if await self._monitoring.order("kick", _number(asked, "cid")) != orders.DONE:
+        if await self._monitoring.order("kick", number(asked, "cid")) != orders.DONE:
             raise OrderError("no such client or leafnode id")
 
     async def _lame_duck(self, asked: Row) -> None:
-        done = await self._monitoring.order("ldm", _number(asked, "cid"))
+        done = await self._monitoring.order("ldm", number(asked, "cid"))
         if done == orders.NOBODY:
             raise OrderError("no such client id")
         if done == orders.CANNOT:
@@ -144,28 +145,28 @@ class System:
 
     async def _connz(self, asked: Row) -> Row:
         options = ConnzOptions(
-            sort=_text(asked, "sort"),
+            sort=text(asked, "sort"),
             auth=bool(asked.get("auth")),
             subs=bool(asked.get("subscriptions")),
             subs_detail=bool(asked.get("subscriptions_detail")),
-            offset=_number(asked, "offset"),
-            limit=_number(asked, "limit"),
-            cid=_number(asked, "cid"),
+            offset=number(asked, "offset"),
+            limit=number(asked, "limit"),
+            cid=number(asked, "cid"),
             state=_state(asked.get("state", 0)),
-            user=_text(asked, "user"),
-            account=_text(asked, "acc"),
-            mqtt_client=_text(asked, "mqtt_client"),
-            filter_subject=_text(asked, "filter_subject"),
+            user=text(asked, "user"),
+            account=text(asked, "acc"),
+            mqtt_client=text(asked, "mqtt_client"),
+            filter_subject=text(asked, "filter_subject"),
         )
         return await self._monitoring.connz(options)
 
     async def _subsz(self, asked: Row) -> Row:
         options = SubszOptions(
             subscriptions=bool(asked.get("subscriptions")),
-            offset=_number(asked, "offset"),
-            limit=_number(asked, "limit"),
-            account=_text(asked, "account"),
-            test=_text(asked, "test"),
+            offset=number(asked, "offset"),
+            limit=number(asked, "limit"),
+            account=text(asked, "account"),
+            test=text(asked, "test"),
         )
         return await self._monitoring.subsz(options)
 
@@ -175,7 +176,7 @@ class System:
         )
 
     async def _leafz(self, asked: Row) -> Row:
-        return await self._monitoring.leafz(LeafzOptions(bool(asked.get("subscriptions")), _text(asked, "account")))
+        return await self._monitoring.leafz(LeafzOptions(bool(asked.get("subscriptions")), text(asked, "account")))
 
     async def _accstatz(self, asked: Row) -> Row:
         return await self._monitoring.accstatz(bool(asked.get("include_unused")), asked.get("accounts") or [])
@@ -219,7 +220,7 @@ def is_left_out(server: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
     """Whether a filter of the request excludes this server."""
     ours = {"server_name": server["server_name"], "host": server["host"], "cluster": server.get("cluster", "")}
     for name, value in ours.items():
-        wanted = _text(options, name)
+        wanted = text(options, name)
         if wanted and (wanted != value if options.get("exact_match") else wanted not in value):
             return True
     tags = options.get("tags") or []
@@ -232,13 +233,3 @@ def _state(number: object) -> str:
     if not isinstance(number, int):
         return STATES[0]
     return STATES[number] if 0 <= number < len(STATES) else NO_STATE
-
-
-def _text(asked: Mapping[str, Any], name: str) -> str:
-    value = asked.get(name, "")
-    return value if isinstance(value, str) else ""
-
-
-def _number(asked: Mapping[str, Any], name: str) -> int:
-    value = asked.get(name, 0)
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0

@@ -128,6 +128,11 @@ class Control:
         if not await self.exists(name):
             raise not_found(f"Topic {name} not found")
 
+    async def existing_parts(self, name: TopicName) -> list[TopicName]:
+        """parts() of a topic that must exist."""
+        await self.check_exists(name)
+        return self.parts(name)
+
     # --- what acceptors ask -----------------------------------------------------------------------------------------
 
     async def partitions(self, name: TopicName, *, create: bool) -> int:

@@ -149,31 +149,25 @@ class Core:
 
     async def seek(self, topic: str, subscription: str, start: int, at: int) -> None:
         """Moves a subscription, and dismisses its consumers. Raises NoTopicError, NoSubscriptionError."""
-        number = self._bind(topic)
-        request = WorkerRequest(
-            lib.MSG_SEEK, topic=number, pri=start, ttr_ns=at, flags=lib.MSG_DISMISS, body=subscription.encode()
-        )
-        answer = await self._ask(self._engine.worker_of_topic(number), request)
-        _check(answer)
+        await self._move(topic, subscription, start, at, lib.MSG_DISMISS)
 
     async def expire(self, topic: str, subscription: str, before_ns: int) -> None:
         """Finishes messages that were published before that time; consumers keep others that they have in flight.
 
         Raises NoTopicError, NoSubscriptionError.
         """
-        await self._pass(topic, subscription, AT_TIME, before_ns)
+        await self._move(topic, subscription, AT_TIME, before_ns, lib.MSG_UPTO)
 
     async def evict(self, topic: str, subscription: str, before_seq: int) -> None:
         """Like expire(), for messages before a seq."""
-        await self._pass(topic, subscription, AT_SEQ, before_seq)
+        await self._move(topic, subscription, AT_SEQ, before_seq, lib.MSG_UPTO)
 
-    async def _pass(self, topic: str, subscription: str, start: int, at: int) -> None:
+    async def _move(self, topic: str, subscription: str, start: int, at: int, flags: int) -> None:
         number = self._bind(topic)
         request = WorkerRequest(
-            lib.MSG_SEEK, topic=number, pri=start, ttr_ns=at, flags=lib.MSG_UPTO, body=subscription.encode()
+            lib.MSG_SEEK, topic=number, pri=start, ttr_ns=at, flags=flags, body=subscription.encode()
         )
-        answer = await self._ask(self._engine.worker_of_topic(number), request)
-        _check(answer)
+        _check(await self._ask(self._engine.worker_of_topic(number), request))
 
     # --- retention --------------------------------------------------------------------------------------------------
 

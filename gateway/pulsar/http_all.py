@@ -41,9 +41,7 @@ class HttpAll:
 
     async def _there(self, call: Call) -> tuple[TopicName, list[TopicName]]:
         name = call.topic(self._control)
-        if str(name) not in self._control.namespace(name.namespace).topics:
-            await self._control.check_exists(name)
-        return name, [part for part in self._control.parts(name) if part.domain == PERSISTENT]
+        return name, [part for part in await self._control.existing_parts(name) if part.domain == PERSISTENT]
 
     async def _subscriptions(self, name: TopicName, only: str | None = None) -> list[str]:
         figures = await self._control.core.figures(name.core)

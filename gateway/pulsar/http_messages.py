@@ -45,9 +45,7 @@ class HttpMessages:
     async def _there(self, call: Call) -> tuple[TopicName, list[TopicName]]:
         """The topic, which must exist, and its partitions."""
         name = call.topic(self._control)
-        if str(name) not in self._control.namespace(name.namespace).topics:
-            await self._control.check_exists(name)
-        return name, self._control.parts(name)
+        return name, await self._control.existing_parts(name)
 
     async def _alone(self, call: Call, refusal: str) -> tuple[TopicName, Position]:
         """A topic that is not partitioned, and its positions; of one that is, this refusal."""

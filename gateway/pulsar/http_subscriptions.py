@@ -81,10 +81,7 @@ class HttpSubscriptions:
     async def _there(self, call: Call) -> tuple[TopicName, list[TopicName]]:
         """The topic, which must exist, and its partitions."""
         name = call.topic(self._control)
-        namespace = self._control.namespace(name.namespace)
-        if str(name) not in namespace.topics:
-            await self._control.check_exists(name)
-        return name, self._control.parts(name)
+        return name, await self._control.existing_parts(name)
 
     async def _list(self, call: Call) -> Answer:
         name, _ = await self._there(call)

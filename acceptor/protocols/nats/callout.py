@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from mq_shards.acceptor.engine import FOREVER
+from mq_shards.acceptor.protocols.nats import json_fields
 from mq_shards.acceptor.protocols.nats import jwt as nats_jwt
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 from mq_shards.acceptor.protocols.nats.client import Client, go_json
@@ -263,7 +264,7 @@ class Callout:
             self.terms.check_signer(answer)
         if not answer.lets_in_at(now_s):
             raise JwtError("the answer has expired")
-        error, found = nats_jwt.text(answer.nats, "error"), nats_jwt.text(answer.nats, "jwt")
+        error, found = json_fields.text(answer.nats, "error"), json_fields.text(answer.nats, "jwt")
         if error or not found:
             raise JwtError(f"the service says: {error or 'nothing'}")
         token = nats_jwt.decode(found, nats_jwt.USER)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from mq_shards.acceptor.protocols.nats import json_fields
 from mq_shards.acceptor.protocols.nats import jwt as nats_jwt
 from mq_shards.acceptor.protocols.nats.claims import Account, connection_types_of, is_now, permissions_of, user_of
 from mq_shards.acceptor.protocols.nats.jwt import JwtError, Token
@@ -61,7 +62,7 @@ class FileTerms:
         took(_or_error(self._taken, token, client))
 
     def _taken(self, token: Token, client: Client) -> User:
-        if nats_jwt.text(token.nats, "issuer_account"):
+        if json_fields.text(token.nats, "issuer_account"):
             raise JwtError("attempted to use issuer_account")
         if token.issuer != self.about:
             raise JwtError(f"wrong issuer, expected {self.about} got {token.issuer}")
@@ -77,8 +78,8 @@ class AccountTerms:
         self.account: Final = account.name
         self.about: Final = account.name
         authorization = authorization_of(account)
-        self.xkey: Final = nats_jwt.text(authorization, "xkey")
-        self._allowed = nats_jwt.texts(authorization, "allowed_accounts")
+        self.xkey: Final = json_fields.text(authorization, "xkey")
+        self._allowed = json_fields.texts(authorization, "allowed_accounts")
         self._operator = operator
 
     def said(self, client: Client) -> Mapping[str, Any]:
@@ -92,7 +93,7 @@ class AccountTerms:
     def check_signer(self, answer: Token) -> None:
         operator = self._operator()
         account = None if operator is None else operator.accounts.get(self.account)
-        if nats_jwt.text(answer.nats, "issuer_account") not in ("", self.account):
+        if json_fields.text(answer.nats, "issuer_account") not in ("", self.account):
             raise JwtError("the answer's account is not that of the service")
         if account is None or (answer.issuer != self.account and answer.issuer not in account.signing_keys):
             raise JwtError("the key that has signed the answer is unknown")
@@ -108,8 +109,8 @@ class AccountTerms:
 
 def authorization_of(account: Account) -> Mapping[str, Any]:
     """The block `authorization` of an account's JWT; empty when the account has no callout service."""
-    found = nats_jwt.block(account.token.nats, "authorization")
-    return found if nats_jwt.texts(found, "auth_users") else {}
+    found = json_fields.block(account.token.nats, "authorization")
+    return found if json_fields.texts(found, "auth_users") else {}
 
 
 def _user_of(token: Token, account: Account | None, client: Client) -> User:
@@ -129,7 +130,7 @@ def _let_in(found: User, token: Token, said: Mapping[str, Any], client: Client) 
     there, for_s = is_now(said, now_s)
     if not there:
         raise JwtError("outside of valid connect times")
-    if nats_jwt.flag(said, "proxy_required"):
+    if json_fields.flag(said, "proxy_required"):
         raise JwtError("there are no trusted proxies")
     types = connection_types_of(said)
     if types and client.connection_type not in types:

@@ -15,7 +15,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from mq_shards.acceptor.protocols.nats import jwt as nats_jwt
-from mq_shards.acceptor.protocols.nats.jwt import JwtError, Token, block, blocks, flag, number, text, texts
+from mq_shards.acceptor.protocols.nats.json_fields import block, blocks, flag, number, text, texts
+from mq_shards.acceptor.protocols.nats.jwt import JwtError, Token
 from mq_shards.acceptor.protocols.nats.who import (
     CONNECTION_TYPES,
     AccountLimits,

@@ -14,7 +14,8 @@ from mq_shards.acceptor.pauses import Pause, no_pause
 from mq_shards.acceptor.protocols.nats import jwt as nats_jwt
 from mq_shards.acceptor.protocols.nats.claims import Account
 from mq_shards.acceptor.protocols.nats.cycles import Import, Imports, covers
-from mq_shards.acceptor.protocols.nats.jwt import JwtError, block, blocks, flag, number, text
+from mq_shards.acceptor.protocols.nats.json_fields import block, blocks, flag, number, text
+from mq_shards.acceptor.protocols.nats.jwt import JwtError
 from mq_shards.acceptor.protocols.nats.patterns import Patterns
 from mq_shards.acceptor.protocols.nats.shares import (
     Exports,

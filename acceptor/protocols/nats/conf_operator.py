@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mq_shards.acceptor import named_files
+from mq_shards.acceptor.protocols.nats import json_fields
 from mq_shards.acceptor.protocols.nats import jwt as nats_jwt
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 from mq_shards.acceptor.protocols.nats.conf import Value
@@ -60,12 +61,12 @@ def _take_operator(conf: Conf, value: Value) -> None:
                 raise item.error(f"cannot read the operator's JWT {item.content}: {why}") from None
         match = DECORATED.search(text)
         token = _decoded(item, match[1] if match else text.strip(), nats_jwt.OPERATOR)
-        is_strict = nats_jwt.flag(token.nats, "strict_signing_key_usage")
-        keys = nats_jwt.texts(token.nats, "signing_keys")
+        is_strict = json_fields.flag(token.nats, "strict_signing_key_usage")
+        keys = json_fields.texts(token.nats, "signing_keys")
         wanted["trusted_keys"] += [*keys] if is_strict else [token.subject, *keys]
         wanted["strict"] += [token.subject, *keys] if is_strict else []
-        wanted["system_account"] = wanted["system_account"] or nats_jwt.text(token.nats, "system_account")
-        server = nats_jwt.text(token.nats, "account_server_url")
+        wanted["system_account"] = wanted["system_account"] or json_fields.text(token.nats, "system_account")
+        server = json_fields.text(token.nats, "account_server_url")
         if conf.resolver is None and server.startswith(SCHEMES):
             conf.resolver, wanted["url"] = item, _with_slash(f"{server.rstrip('/')}/accounts")
 
@@ -110,7 +111,7 @@ def _take_pinned(conf: Conf, value: Value) -> None:
 def _take_sentinel(conf: Conf, value: Value) -> None:
     token = _decoded(value, value.text(), nats_jwt.USER)
     is_scoped = token.issuer_account != token.issuer
-    if not nats_jwt.flag(token.nats, "bearer_token") and not is_scoped:
+    if not json_fields.flag(token.nats, "bearer_token") and not is_scoped:
         raise value.error("default_sentinel must be a bearer token")
     _wanted(conf)["sentinel"] = value.text()
 

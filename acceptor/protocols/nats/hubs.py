@@ -236,10 +236,7 @@ class Hubs:
 
     def ended(self, conn: int, words: bytes) -> None:
         if (hub := self._hubs.get(conn)) is not None:
-            known, nats = self._known(hub), self._nats
-            row = nats.monitor.keep(known, words, hub.reason)
-            if hub.is_joined and nats.events is not None:
-                nats.events.disconnected(known, nats.server_row(), row)
+            self._nats.say_ended(self._known(hub), words, hub.reason, is_joined=hub.is_joined)
 
     def closed(self, conn: int) -> None:
         self._upgrades.closed(conn)

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import orjson
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
+from mq_shards.acceptor.protocols.nats.json_fields import block, number, text, texts
 
 MAX_BYTES: Final = 1 << 20
 VERSION: Final = 2
@@ -146,35 +147,3 @@ def _object(part: str) -> Mapping[str, Any]:
     if not isinstance(found, dict):
         raise JwtError("not a JWT")
     return found
-
-
-# --- claims: empty values if a claim is missing or has another type ---------------------------------------------------
-
-
-def text(claims: Mapping[str, Any], name: str) -> str:
-    value = claims.get(name, "")
-    return value if isinstance(value, str) else ""
-
-
-def number(claims: Mapping[str, Any], name: str) -> int:
-    value = claims.get(name, 0)
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
-
-
-def flag(claims: Mapping[str, Any], name: str) -> bool:
-    return claims.get(name) is True
-
-
-def texts(claims: Mapping[str, Any], name: str) -> list[str]:
-    value = claims.get(name) or []
-    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
-
-
-def block(claims: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = claims.get(name)
-    return value if isinstance(value, dict) else {}
-
-
-def blocks(claims: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    value = claims.get(name) or []
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

@@ -207,10 +207,7 @@ class Leaves:
 
     def ended(self, conn: int, words: bytes) -> None:
         if (leaf := self._leaves.get(conn)) is not None:
-            known, nats = self._known(leaf), self._nats
-            row = nats.monitor.keep(known, words, leaf.reason)
-            if leaf.is_joined and nats.events is not None:
-                nats.events.disconnected(known, nats.server_row(), row)
+            self._nats.say_ended(self._known(leaf), words, leaf.reason, is_joined=leaf.is_joined)
 
     def closed(self, conn: int) -> None:
         self._arrivals.pop(conn, None)

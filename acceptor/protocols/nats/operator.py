@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from mq_shards.acceptor.pauses import Pause, no_pause
+from mq_shards.acceptor.protocols.nats import json_fields
 from mq_shards.acceptor.protocols.nats import jwt as nats_jwt
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 from mq_shards.acceptor.protocols.nats.claims import Account, account_of, is_from, is_now, user_of
@@ -329,11 +330,11 @@ class Operator:
         user = user_of(token, account)
         if not account.token.counts_at(now_s):
             raise JwtError("Account JWT has expired")
-        if user.bearer and nats_jwt.block(account.token.nats, "limits").get("disallow_bearer"):
+        if user.bearer and json_fields.block(account.token.nats, "limits").get("disallow_bearer"):
             raise JwtError("Account does not allow bearer tokens")
         if user.connection_types and client.connection_type not in user.connection_types:
             raise JwtError("Connection type not allowed")
-        if nats_jwt.is_revoked(nats_jwt.block(account.token.nats, "revocations"), token.subject, token.issued_s):
+        if nats_jwt.is_revoked(json_fields.block(account.token.nats, "revocations"), token.subject, token.issued_s):
             raise JwtError(REVOKED)
         said = account.signing_keys[token.issuer] or token.nats
         if not is_from(said, client.host):
@@ -356,7 +357,7 @@ class Operator:
         if user.is_over(now_s):
             return Ended(USER_EXPIRED)
         if user.is_called_out:
-            revocations = nats_jwt.block(account.token.nats, "revocations")
+            revocations = json_fields.block(account.token.nats, "revocations")
             if nats_jwt.is_revoked(revocations, user.nkey, user.issued_s):
                 return Ended(REVOKED)
             return user if user.issuer in account.signing_keys else Ended(VIOLATION)

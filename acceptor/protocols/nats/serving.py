@@ -363,6 +363,12 @@ class NatsServing(Nats):
         if self.events is not None and known is not None:
             self.events.connected(known, self.server_row())
 
+    def say_ended(self, known: Known, words: bytes, reason: int, *, is_joined: bool) -> None:
+        """A connection of a leaf node or hub ends; `words` are the codec's last."""
+        row = self.monitor.keep(known, words, reason)
+        if is_joined and self.events is not None:
+            self.events.disconnected(known, self.server_row(), row)
+
     def server_row(self) -> dict[str, Any]:
         return server_row({**self.identity.info(), "cluster": self.cluster.get("name", ""), **labels(self._settings)})
 
