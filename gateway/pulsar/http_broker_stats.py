@@ -6,11 +6,12 @@ acceptors.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from heapq import nlargest
 from typing import Final
 
-from mq_shards.acceptor.protocols.pulsar.names import topic_of_core
+from mq_shards.acceptor.protocols.pulsar.names import TopicName, topic_of_core
 from mq_shards.gateway.catalog import Topic as Figures
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.metrics_topics import order_of
@@ -58,8 +59,7 @@ class HttpBrokerStats:
         topics = await self._all()
         if topics is None:
             raise unavailable("a worker does not answer")
-        shown = nlargest(self._most_topics, map(in_text, topics), key=order_of)
-        names = [name for topic in shown if (name := topic_of_core(topic.name)) is not None]
+        names = await asyncio.to_thread(_choose, topics, self._most_topics)  # in a thread, as there may be a million
         connected = await self._stats.clients(names)
         for name in names:
             try:
@@ -69,6 +69,11 @@ class HttpBrokerStats:
             of = found.setdefault(name.namespace, {}).setdefault(bundle_of(str(name)), {})
             of.setdefault(name.domain, {})[str(name)] = _short(stats)
         return json_of(found)
+
+
+def _choose(topics: Sequence[Figures], most: int) -> list[TopicName]:
+    shown = nlargest(most, map(in_text, topics), key=order_of)
+    return [name for topic in shown if (name := topic_of_core(topic.name)) is not None]
 
 
 def _short(stats: Json) -> Json:

@@ -8,6 +8,7 @@ long ago.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -32,6 +33,7 @@ RATE_S: Final = (1.0, 300.0)  # the shortest and longest time between two scrape
 
 Counts = dict[tuple[str, ...], float]
 Rows = list[tuple[tuple[str, ...], float]]
+Named = tuple[TopicName, Figures]
 
 
 class PulsarMetrics:
@@ -51,22 +53,29 @@ class PulsarMetrics:
         self._rates: Counts = {}  # those of the last scrape that gave rates
 
     async def families(self, topics: Sequence[Figures]) -> list[Metric]:
-        in_utf8 = map(in_text, topics)
-        named = [(name, topic) for topic in in_utf8 if (name := topic_of_core(topic.name)) is not None]
-        shown = nlargest(self._most_topics, named, key=lambda one: order_of(one[1]))
-        shown.sort(key=lambda one: one[1].name)
+        # What is done with each topic is done in a thread, since there may be a million.
+        named, shown = await asyncio.to_thread(_choose, topics, self._most_topics)
         try:
             connected = await self._clients.of([str(name) for name, _ in shown])
         except RefusedError:  # an acceptor does not answer: just then the other metrics matter most
             connected = {}
         seconds = self._clock_s() - self._before_s
         sheet = _Sheet(self._before, seconds, self._rates)
-        sheet.of_all(named)
+        await asyncio.to_thread(sheet.of_all, named)
         for name, topic in shown:
             sheet.of_topic(name, topic, connected.get(str(name), Connected()))
         if seconds >= RATE_S[0]:
             self._before, self._before_s, self._rates = sheet.counts, self._clock_s(), sheet.rates
         return [*sheet.families(), *_of_transactions(self._coordinator)]
+
+
+def _choose(topics: Sequence[Figures], most: int) -> tuple[list[Named], list[Named]]:
+    """All topics that have a name here, and those with metrics of their own, sorted by name."""
+    in_utf8 = map(in_text, topics)
+    named = [(name, topic) for topic in in_utf8 if (name := topic_of_core(topic.name)) is not None]
+    shown = nlargest(most, named, key=lambda one: order_of(one[1]))
+    shown.sort(key=lambda one: one[1].name)
+    return named, shown
 
 
 class _Sheet:
@@ -79,7 +88,7 @@ class _Sheet:
         self._last = rates if seconds < RATE_S[0] else {}
         self._rows: dict[str, Rows] = {}
 
-    def of_all(self, named: Iterable[tuple[TopicName, Figures]]) -> None:
+    def of_all(self, named: Iterable[Named]) -> None:
         topics: Counter[str] = Counter()
         subscriptions = consumers = backlog = 0
         for name, topic in named:

@@ -139,6 +139,8 @@ class Store:
             await asyncio.gather(self._writing, return_exceptions=True)
         if self._trying is not None:
             self._trying.cancel()
+        self._why_not = "the broker stops"  # acceptors may still ask
+        if self._trying is not None:
             await asyncio.gather(self._trying, return_exceptions=True)
         await asyncio.to_thread(self._threads.shutdown)
         if self._journal is not None:

@@ -77,6 +77,33 @@ def test_a_change_that_the_disk_refuses_is_undone_and_said(
     assert "No space left on device" in caplog.text
 
 
+def test_who_asks_while_the_broker_stops_is_refused_and_nothing_is_said_of_the_disk(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        side = Side(tmp_path)
+        await side.store.open()
+        opened = asyncio.create_task(side.ask("open", topic=T + "before", create=True))
+        await asyncio.sleep(0)
+        await side.store.close()
+        assert "policies" in await opened
+        answer = await side.ask("open", topic=T + "after", create=True)
+        assert (answer["error"], answer["reason"].endswith("stops")) == ("ServiceNotReady", True)
+        side.watches.close()
+        side.control.schema_checks.close()
+
+    asyncio.run(test())
+    assert not caplog.records
+    store = Store(tmp_path)
+
+    async def look() -> None:
+        await store.open()
+        await store.close()
+
+    asyncio.run(look())
+    assert store.catalog.topic("public/default", T + "before") is not None
+
+
 def test_a_catalog_that_could_not_be_read_is_served_when_it_can_be(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -5,11 +5,23 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import time
 import urllib.request
-from typing import Any
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
 
+from mq_shards.gateway.catalog import Topic as Figures
+from mq_shards.gateway.pulsar.clients import Clients, Connected
+from mq_shards.gateway.pulsar.http_broker_stats import HttpBrokerStats
+from mq_shards.gateway.pulsar.metrics import PulsarMetrics
+from mq_shards.gateway.pulsar.refusals import not_found
+from mq_shards.gateway.pulsar.requests import Call
+from mq_shards.gateway.pulsar.stats import Stats
+from mq_shards.gateway.pulsar.transactions import Coordinator
 from mq_shards.gateway.shared import Shared
 
+from tests.pulsar.control_side import SmallClients
 from tests.pulsar.servers import PulsarServer, running, stopped
 from tests.pulsar.wire import Wire, entry_of, metadata
 from tests.servers import wait_until
@@ -116,6 +128,35 @@ def test_what_is_shared_is_done_once_for_all_who_ask_meanwhile_and_anew_for_the_
         found = await asyncio.gather(*failing, return_exceptions=True)
         assert [type(one) for one in found] == [ValueError] * 2 and begun == [0, 1, 2]
         assert await ask() == 4
+
+    asyncio.run(test())
+
+
+class _Gone:
+    """Stats of topics that have gone meanwhile."""
+
+    async def clients(self, names: Sequence[object]) -> dict[str, Connected]:
+        return {str(name): Connected() for name in names}
+
+    async def topic(self, name: object, *, connected: Connected) -> dict[str, Any]:
+        raise not_found(f"{name}")
+
+
+def test_figures_of_very_many_topics_hold_up_no_other_request() -> None:
+    """What is done with each topic is done in another thread than the event loop's."""
+    topics = [Figures(f"t{n}", 0, 1, 1, 1, 0) for n in range(20_000)]
+
+    async def all_topics() -> list[Figures]:
+        return topics
+
+    async def test() -> None:
+        coordinator = SimpleNamespace(open={}, counts={})
+        metrics = PulsarMetrics(cast(Clients, SmallClients()), cast(Coordinator, coordinator), 10)
+        of_all = HttpBrokerStats(cast(Stats, _Gone()), all_topics, 10).routes["/admin/v2/broker-stats/topics"]["GET"]
+        for asked in (metrics.families(topics), of_all(cast(Call, None))):
+            of_loop, of_all_threads = time.thread_time(), time.process_time()
+            await asked
+            assert time.thread_time() - of_loop < (time.process_time() - of_all_threads) / 3
 
     asyncio.run(test())
 
