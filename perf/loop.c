@@ -2,6 +2,7 @@
 #include "loop.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -20,8 +21,9 @@ static void open_timer(struct loop *l) {
         die("timerfd: %s", strerror(errno));
 }
 
-void loop_open(struct loop *l, double rate) {
-    *l = (struct loop){.epoll_fd = epoll_create1(EPOLL_CLOEXEC), .timer_fd = -1};
+void loop_open(struct loop *l, double rate, size_t in_bytes) {
+    *l = (struct loop){.epoll_fd = epoll_create1(EPOLL_CLOEXEC), .timer_fd = -1, .in_bytes = in_bytes};
+    l->in = allocate(1, in_bytes);
     if (l->epoll_fd < 0) die("epoll_create1: %s", strerror(errno));
     l->due_per_tick = rate * ((double)TICK_NS / 1e9);
     if (rate > 0) open_timer(l);
@@ -30,13 +32,22 @@ void loop_open(struct loop *l, double rate) {
 void loop_close(struct loop *l) {
     if (l->timer_fd >= 0) close(l->timer_fd);
     close(l->epoll_fd);
+    free(l->in);
 }
 
 void loop_begin(struct loop *l) {
     l->now_ns = l->last_progress_ns = l->pace_begin_ns = now_ns();
 }
 
-void loop_turn(struct loop *l, void (*on_readable)(void *owner, struct stream *s), void *owner) {
+static void receive(struct loop *l, struct stream *s, loop_take *take, void *owner) {
+    size_t bytes = stream_receive(s, l->in, l->in_bytes);
+    if (bytes == 0) return;
+    l->now_ns = l->last_progress_ns = now_ns();
+    size_t used = take(owner, s, l->in, bytes);
+    stream_keep(s, l->in + used, bytes - used);
+}
+
+void loop_turn(struct loop *l, loop_take *take, void *owner) {
     struct epoll_event events[MAX_EVENTS];
     int n = epoll_wait(l->epoll_fd, events, MAX_EVENTS, 50);
     if (n < 0 && errno != EINTR) die("epoll_wait: %s", strerror(errno));
@@ -48,7 +59,7 @@ void loop_turn(struct loop *l, void (*on_readable)(void *owner, struct stream *s
             continue;
         }
         if (events[i].events & EPOLLOUT) stream_flush(s);
-        if (events[i].events & ~(uint32_t)EPOLLOUT) on_readable(owner, s);
+        if (events[i].events & ~(uint32_t)EPOLLOUT) receive(l, s, take, owner);
     }
     l->now_ns = now_ns();
     if (l->now_ns - l->last_progress_ns > STALL_NS) die("nothing came for %d s", (int)(STALL_NS / NS));

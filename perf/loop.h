@@ -21,18 +21,23 @@ struct loop {
     uint64_t pace_begin_ns;
     double due_per_tick; /* 0: a closed loop */
     uint64_t paced;      /* things sent since the pace began */
+    char *in;
+    size_t in_bytes;
 };
 
-/* `rate`: things due a second; 0: a closed loop. */
-void loop_open(struct loop *l, double rate);
+/* Takes input of a stream, and returns how many bytes it has used; the others come again. */
+typedef size_t loop_take(void *owner, struct stream *s, const char *in, size_t bytes);
+
+/* `rate`: things due a second; 0: a closed loop. `in_bytes`: room for what one recv() brings, and what was left before. */
+void loop_open(struct loop *l, double rate, size_t in_bytes);
 void loop_close(struct loop *l);
 
 /* Begins the load. */
 void loop_begin(struct loop *l);
 
-/* Waits for input, sends output that was blocked, and calls `on_readable` for each stream that has input. Ends the
- * program if nothing has come for STALL_NS. */
-void loop_turn(struct loop *l, void (*on_readable)(void *owner, struct stream *s), void *owner);
+/* Waits for input, sends output that was blocked, and calls `take` for each stream that has input. Ends the program if
+ * nothing has come for STALL_NS. */
+void loop_turn(struct loop *l, loop_take *take, void *owner);
 
 /* In an open loop: how many things are due now, at most `most`; and when the one that is `index` from now was due. */
 uint64_t loop_due(const struct loop *l, uint64_t most);

@@ -17,7 +17,6 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,9 +28,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "loop.h"
-#include "measure.h"
-#include "stream.h"
+#include "commands.h"
+#include "run.h"
 
 #define MAX_CONNECTIONS  4096u
 #define MAX_DEPTH        65536u
@@ -44,26 +42,22 @@
 #define PIPELINED_SAMPLE 16u                 /* with depth > 1, one of so many puts carries the time */
 #define TTR_SECONDS      3600
 
-enum mode { MODE_FULL, MODE_PUT_ONLY, MODE_DRAIN, MODE_IDLE };
+enum mode { MODE_FULL, MODE_PUT_ONLY, MODE_DRAIN };
+
+static const char *const MODES[] = {"full", "put-only", "drain"};
 
 struct options {
-    enum mode mode;
-    const char *host;
-    uint16_t port;
+    struct run_options run;
+    unsigned mode;
     unsigned producers;
     unsigned consumers;
     unsigned depth;
-    unsigned idle;
-    size_t body_bytes;
-    double seconds;
-    double warmup;
-    uint64_t jobs; /* 0: the run ends by time */
+    unsigned idle; /* instead of all else: connections that are held */
     uint64_t max_ready;
     const char *tube;
     unsigned tubes;
     bool watch_all;
     bool stats_job; /* consumers ask for the figures of each job that they have reserved */
-    struct processes server;
 };
 
 struct counts {
@@ -89,11 +83,6 @@ struct connection {
 };
 _Static_assert(offsetof(struct connection, stream) == 0, "a connection has the address of its stream");
 
-struct snapshot {
-    struct usage usage;
-    struct counts counts;
-};
-
 struct load {
     struct options options;
     struct loop loop;
@@ -101,43 +90,30 @@ struct load {
     unsigned connection_count;
     struct group *groups;
     unsigned group_count;
-    char *block; /* prepared puts, back to back; those at multiples of `sample` carry the time */
-    size_t put_bytes;
-    size_t put_body_at;
-    unsigned sample;
-    char *in;
-    size_t in_bytes;
+    struct commands puts;
     char *out;
-    size_t out_bytes;
-    struct counts counts;
-    struct histogram put_ns; /* from a put's sending to INSERTED */
-    struct histogram job_ns; /* from a put's sending to RESERVED */
+    struct counts counts, before; /* `before` the window */
+    struct histogram put_ns;      /* from a put's sending to INSERTED */
+    struct histogram job_ns;      /* from a put's sending to RESERVED */
 };
 
 /* ---- producers ---- */
 
-static void prepare_block(struct load *load) {
+static void prepare_puts(struct load *load) {
     const struct options *o = &load->options;
     char head[COMMAND_BYTES];
-    int head_bytes = snprintf(head, sizeof head, "put 1024 0 %d %zu\r\n", TTR_SECONDS, o->body_bytes);
-    load->sample = o->depth == 1 ? 1 : PIPELINED_SAMPLE;
-    load->put_body_at = (size_t)head_bytes;
-    load->put_bytes = load->put_body_at + o->body_bytes + 2;
+    size_t body_bytes = o->run.body_bytes;
+    size_t body_at = (size_t)snprintf(head, sizeof head, "put 1024 0 %d %zu\r\n", TTR_SECONDS, body_bytes);
+    unsigned sample = o->depth == 1 ? 1 : PIPELINED_SAMPLE;
     /* A send may begin at any of the first `sample` commands. */
-    size_t commands = o->depth + load->sample;
-    load->block = allocate(commands, load->put_bytes);
-    for (size_t i = 0; i < commands; i++) {
-        char *command = load->block + i * load->put_bytes;
-        memcpy(command, head, load->put_body_at);
-        write_body(command + load->put_body_at, o->body_bytes);
-        memcpy(command + load->put_body_at + o->body_bytes, "\r\n", 2);
+    size_t count = o->depth + sample;
+    commands_open(&load->puts, count, body_at + body_bytes + 2, body_at, body_bytes, sample);
+    for (size_t i = 0; i < count; i++) {
+        char *put = commands_at(&load->puts, i);
+        memcpy(put, head, body_at);
+        write_body(put + body_at, body_bytes);
+        memcpy(put + body_at + body_bytes, "\r\n", 2);
     }
-}
-
-static void stamp_block(struct load *load, size_t begin, size_t end) {
-    if (load->options.body_bytes < STAMP_BYTES) return;
-    for (size_t i = (begin + load->sample - 1) / load->sample * load->sample; i < end; i += load->sample)
-        write_stamp(load->block + i * load->put_bytes + load->put_body_at, load->loop.now_ns);
 }
 
 static void send_puts(struct load *load, struct connection *c) {
@@ -146,9 +122,9 @@ static void send_puts(struct load *load, struct connection *c) {
     uint64_t n = load->options.depth - unanswered(&c->puts);
     if (n > group->puts_left) n = group->puts_left;
     if (n == 0) return;
-    size_t begin = (size_t)(c->puts.sent % load->sample);
-    stamp_block(load, begin, begin + (size_t)n);
-    stream_send(&c->stream, load->block + begin * load->put_bytes, (size_t)n * load->put_bytes);
+    size_t begin = (size_t)(c->puts.sent % load->puts.sample);
+    commands_stamp_sample(&load->puts, begin, n, load->loop.now_ns);
+    commands_send(&load->puts, &c->stream, begin, n);
     count_sent(&c->puts, n, load->loop.now_ns);
     group->puts_left -= n;
 }
@@ -216,7 +192,7 @@ static size_t add_reserve(struct connection *c, char *out) {
 }
 
 static void check_body(struct load *load, const char *body) {
-    size_t bytes = load->options.body_bytes;
+    size_t bytes = load->options.run.body_bytes;
     if (body[bytes] != '\r' || body[bytes + 1] != '\n') die("a body that does not end where it should");
     read_body(body, bytes, load->loop.now_ns, &load->job_ns);
 }
@@ -233,10 +209,10 @@ static size_t take_reserved(struct load *load, struct connection *c, const char 
         body_bytes = body_bytes * 10 + (uint64_t)(*digit - '0');
     size_t id_bytes = (size_t)(id_end - id);
     if (id_bytes == 0 || id_bytes > 20 || *id_end != ' ' || length_end[0] != '\r' || length_end[1] != '\n' ||
-        body_bytes != load->options.body_bytes)
+        body_bytes != load->options.run.body_bytes)
         die_of_reply(c, at, bytes);
     const char *body = length_end + 2;
-    if ((size_t)(end - body) < load->options.body_bytes + 2) return 0;
+    if ((size_t)(end - body) < load->options.run.body_bytes + 2) return 0;
     check_body(load, body);
 
     char *to = *out;
@@ -254,7 +230,7 @@ static size_t take_reserved(struct load *load, struct connection *c, const char 
     *out = to;
     load->counts.reserves++;
     c->group->ready--;
-    return (size_t)(body - at) + load->options.body_bytes + 2;
+    return (size_t)(body - at) + load->options.run.body_bytes + 2;
 }
 
 /* Takes the answer to a stats-job. Returns its length, or 0 if it is not whole. */
@@ -292,39 +268,37 @@ static size_t take_deliveries(struct load *load, struct connection *c, const cha
 
 /* ---- the loop ---- */
 
-static void on_readable(void *owner, struct stream *s) {
+static size_t take(void *owner, struct stream *s, const char *in, size_t bytes) {
     struct load *load = owner;
     struct connection *c = (struct connection *)s;
-    size_t bytes = stream_receive(s, load->in, load->in_bytes);
-    if (bytes == 0) return;
-    load->loop.now_ns = load->loop.last_progress_ns = now_ns();
-    size_t used;
-    if (c->is_producer) {
-        used = take_inserted(load, c, load->in, bytes);
-        pause_or_send(load, c);
-    } else {
-        used = take_deliveries(load, c, load->in, bytes);
-    }
-    stream_keep(s, load->in + used, bytes - used);
+    if (!c->is_producer) return take_deliveries(load, c, in, bytes);
+    size_t used = take_inserted(load, c, in, bytes);
+    pause_or_send(load, c);
+    return used;
 }
 
-static void turn(struct load *load) {
-    loop_turn(&load->loop, on_readable, load);
+static void turn(void *owner) {
+    struct load *load = owner;
+    loop_turn(&load->loop, take, load);
     resume_producers(load);
 }
 
-static struct snapshot take_snapshot(const struct load *load) {
-    return (struct snapshot){.usage = usage_now(&load->options.server), .counts = load->counts};
+static void count(void *owner) {
+    struct load *load = owner;
+    load->before = load->counts;
+    memset(&load->put_ns, 0, sizeof load->put_ns);
+    memset(&load->job_ns, 0, sizeof load->job_ns);
 }
 
-static bool all_done(const struct load *load) {
+static bool is_done(const void *owner) {
+    const struct load *load = owner;
     const struct options *o = &load->options;
-    return (o->mode == MODE_DRAIN || load->counts.puts >= o->jobs) &&
-           (o->mode == MODE_PUT_ONLY || load->counts.deletes >= o->jobs);
+    return (o->mode == MODE_DRAIN || load->counts.puts >= o->run.messages) &&
+           (o->mode == MODE_PUT_ONLY || load->counts.deletes >= o->run.messages);
 }
 
-static void start_traffic(struct load *load) {
-    loop_begin(&load->loop);
+static void start(void *owner) {
+    struct load *load = owner;
     /* Consumers first, and one reserve at a time on each of them, so that a few jobs are shared evenly. */
     for (unsigned round = 0; round < load->options.depth; round++) {
         for (unsigned i = 0; i < load->connection_count; i++) {
@@ -338,23 +312,7 @@ static void start_traffic(struct load *load) {
         if (load->connections[i].is_producer) send_puts(load, &load->connections[i]);
 }
 
-static void run(struct load *load, struct snapshot *begin, struct snapshot *end) {
-    const struct options *o = &load->options;
-    *begin = take_snapshot(load);
-    uint64_t warm_ns = begin->usage.time_ns + (uint64_t)(o->warmup * 1e9);
-    uint64_t end_ns = warm_ns + (uint64_t)(o->seconds * 1e9);
-    start_traffic(load);
-    if (o->jobs) {
-        while (!all_done(load)) turn(load);
-    } else {
-        while (load->loop.now_ns < warm_ns) turn(load);
-        memset(&load->put_ns, 0, sizeof load->put_ns);
-        memset(&load->job_ns, 0, sizeof load->job_ns);
-        *begin = take_snapshot(load);
-        while (load->loop.now_ns < end_ns) turn(load);
-    }
-    *end = take_snapshot(load);
-}
+static const struct run_calls CALLS = {start, turn, count, is_done, NULL};
 
 /* ---- connections ---- */
 
@@ -404,7 +362,7 @@ static void choose_tubes(const struct load *load, const struct connection *c, in
 
 /* The longest reply. */
 static size_t reply_bytes(const struct options *o) {
-    size_t job = o->body_bytes + REPLY_HEAD_BYTES;
+    size_t job = o->run.body_bytes + REPLY_HEAD_BYTES;
     return o->stats_job && job < STATS_BYTES ? STATS_BYTES : job;
 }
 
@@ -413,8 +371,8 @@ static void open_connection(struct load *load, struct connection *c, bool is_pro
     c->is_producer = is_producer;
     unsigned tube = is_producer ? index % o->tubes : index;
     c->group = &load->groups[tube % load->group_count];
-    size_t output_bytes = is_producer ? o->depth * load->put_bytes : (size_t)o->depth * 2 * COMMAND_BYTES;
-    int fd = stream_connect(o->host, o->port);
+    size_t output_bytes = is_producer ? o->depth * load->puts.bytes : (size_t)o->depth * 2 * COMMAND_BYTES;
+    int fd = stream_connect(o->run.host, o->run.port);
     choose_tubes(load, c, fd, index);
     stream_open(&c->stream, fd, load->loop.epoll_fd, output_bytes, reply_bytes(o));
 }
@@ -423,24 +381,22 @@ static void share_out_jobs(struct load *load) {
     const struct options *o = &load->options;
     for (unsigned t = 0; t < o->tubes; t++) {
         struct group *group = &load->groups[t % load->group_count];
-        uint64_t jobs = o->jobs / o->tubes + (t < o->jobs % o->tubes);
-        group->puts_left = o->jobs ? group->puts_left + jobs : UINT64_MAX;
-        group->reserves_left = o->jobs ? group->reserves_left + jobs : UINT64_MAX;
+        uint64_t all = o->run.messages, jobs = all / o->tubes + (t < all % o->tubes);
+        group->puts_left = all ? group->puts_left + jobs : UINT64_MAX;
+        group->reserves_left = all ? group->reserves_left + jobs : UINT64_MAX;
     }
 }
 
 static void open_load(struct load *load) {
     const struct options *o = &load->options;
-    loop_open(&load->loop, 0);
+    size_t in_bytes = IN_BYTES + reply_bytes(o);
+    loop_open(&load->loop, 0, in_bytes);
     load->group_count = o->watch_all ? 1 : o->consumers && o->consumers < o->tubes ? o->consumers : o->tubes;
     load->groups = allocate(load->group_count, sizeof *load->groups);
     share_out_jobs(load);
-    prepare_block(load);
-    load->in_bytes = IN_BYTES + reply_bytes(o);
-    load->in = allocate(1, load->in_bytes);
+    prepare_puts(load);
     /* Every reply, of at least 9 bytes, causes commands of at most about twice its length. */
-    load->out_bytes = 3 * load->in_bytes;
-    load->out = allocate(1, load->out_bytes);
+    load->out = allocate(3, in_bytes);
     load->connection_count = o->producers + o->consumers;
     load->connections = allocate(load->connection_count, sizeof *load->connections);
     for (unsigned i = 0; i < o->producers; i++) open_connection(load, &load->connections[i], true, i);
@@ -452,8 +408,7 @@ static void close_load(struct load *load) {
     loop_close(&load->loop);
     free(load->connections);
     free(load->groups);
-    free(load->block);
-    free(load->in);
+    commands_close(&load->puts);
     free(load->out);
 }
 
@@ -465,7 +420,7 @@ static void hold_idle(const struct options *o) {
     limit.rlim_cur = limit.rlim_max;
     (void)setrlimit(RLIMIT_NOFILE, &limit); /* a connect fails if this was not enough */
     for (unsigned i = 0; i < o->idle; i++) {
-        int fd = stream_connect(o->host, o->port);
+        int fd = stream_connect(o->run.host, o->run.port);
         /* An answer shows that the server has accepted the connection, and is not merely going to. */
         expect(fd, "use default\r\n", "USING ");
     }
@@ -476,119 +431,57 @@ static void hold_idle(const struct options *o) {
 
 /* ---- options and report ---- */
 
-static const char usage[] =
-    "usage: load --port PORT [options]\n"
-    "  --host A            IPv4 address (127.0.0.1)\n"
-    "  --mode MODE         full: producers and consumers (default); put-only; drain: consumers only, needs --jobs\n"
-    "  --producers P       connections that put (20)\n"
-    "  --consumers C       connections that reserve and delete (20)\n"
-    "  --depth D           commands that each connection keeps unanswered (64); with 1, reserve, delete in turn\n"
-    "  --body BYTES        of each job (200)\n"
-    "  --seconds S         length of the measured window (3)\n"
-    "  --warmup W          seconds before the window (0.5)\n"
-    "  --jobs N            instead of a window: N jobs from the first put to the last DELETED (or INSERTED)\n"
-    "  --max-ready N       producers pause while more jobs than this are not reserved (20000; mode full)\n"
-    "  --tube NAME         tube to use and watch (default)\n"
-    "  --tubes K           K tubes NAME-0 .. NAME-K-1: producer i uses i % K, consumer i watches what has its "
-    "remainder\n"
-    "  --watch-all         every consumer watches all tubes\n"
-    "  --stats-job         every consumer asks stats-job for each job before it deletes it\n"
-    "  --pids A,B,...      processes of the server, whose CPU time in the window is reported\n"
-    "  --idle N            instead of all that: open N connections, print \"ready\", hold them until killed\n"
-    "prints one line of JSON; times in microseconds unless named otherwise\n";
-
-static enum mode mode_named(const char *name) {
-    if (strcmp(name, "full") == 0) return MODE_FULL;
-    if (strcmp(name, "put-only") == 0) return MODE_PUT_ONLY;
-    if (strcmp(name, "drain") == 0) return MODE_DRAIN;
-    die("no mode %s", name);
-}
-
 static void check_options(struct options *o) {
-    if (o->port == 0) die("--port is missing\n%s", usage);
     if (o->mode == MODE_PUT_ONLY) o->consumers = 0;
     if (o->mode == MODE_DRAIN) o->producers = 0;
-    if (o->mode == MODE_DRAIN && o->jobs == 0) die("--mode drain needs --jobs");
+    if (o->mode == MODE_DRAIN && o->run.messages == 0) die("--mode drain needs --jobs");
     if (o->mode != MODE_DRAIN && o->producers < o->tubes) die("fewer producers than tubes");
     if (o->mode != MODE_PUT_ONLY && o->consumers == 0) die("no consumers");
     if (o->max_ready < o->tubes) die("--max-ready is less than one job a tube");
 }
 
 static struct options read_options(int argc, char **argv) {
-    static const struct option names[] = {{"host", 1, 0, 'h'},
-                                          {"port", 1, 0, 'p'},
-                                          {"mode", 1, 0, 'm'},
-                                          {"producers", 1, 0, 'P'},
-                                          {"consumers", 1, 0, 'C'},
-                                          {"depth", 1, 0, 'D'},
-                                          {"body", 1, 0, 'b'},
-                                          {"seconds", 1, 0, 's'},
-                                          {"warmup", 1, 0, 'w'},
-                                          {"jobs", 1, 0, 'n'},
-                                          {"max-ready", 1, 0, 'r'},
-                                          {"tube", 1, 0, 't'},
-                                          {"tubes", 1, 0, 'k'},
-                                          {"watch-all", 0, 0, 'a'},
-                                          {"pids", 1, 0, 'i'},
-                                          {"stats-job", 0, 0, 'S'},
-                                          {"idle", 1, 0, 'I'},
-                                          {"help", 0, 0, 'H'},
-                                          {0, 0, 0, 0}};
-    struct options o = {.host = "127.0.0.1",
-                        .producers = 20,
-                        .consumers = 20,
-                        .depth = 64,
-                        .body_bytes = 200,
-                        .seconds = 3,
-                        .warmup = 0.5,
-                        .max_ready = 20000,
-                        .tube = "default",
-                        .tubes = 1};
-    for (int name; (name = getopt_long(argc, argv, "", names, NULL)) != -1;) {
-        switch (name) {
-        case 'h': o.host = optarg; break;
-        case 'p': o.port = (uint16_t)number(optarg, 1, 65535); break;
-        case 'm': o.mode = mode_named(optarg); break;
-        case 'P': o.producers = (unsigned)number(optarg, 0, MAX_CONNECTIONS); break;
-        case 'C': o.consumers = (unsigned)number(optarg, 0, MAX_CONNECTIONS); break;
-        case 'D': o.depth = (unsigned)number(optarg, 1, MAX_DEPTH); break;
-        case 'b': o.body_bytes = (size_t)number(optarg, 0, MAX_BODY_BYTES); break;
-        case 's': o.seconds = number(optarg, 0.01, 86400); break;
-        case 'w': o.warmup = number(optarg, 0, 3600); break;
-        case 'n': o.jobs = (uint64_t)number(optarg, 1, 1e12); break;
-        case 'r': o.max_ready = (uint64_t)number(optarg, 1, 1e12); break;
-        case 't': o.tube = optarg; break;
-        case 'k': o.tubes = (unsigned)number(optarg, 1, MAX_TUBES); break;
-        case 'a': o.watch_all = true; break;
-        case 'S': o.stats_job = true; break;
-        case 'i': read_pids(&o.server, optarg); break;
-        case 'I':
-            o.mode = MODE_IDLE;
-            o.idle = (unsigned)number(optarg, 1, 1e6);
-            break;
-        case 'H': fputs(usage, stdout); exit(0);
-        default: fputs(usage, stderr); exit(2);
-        }
-    }
-    if (optind < argc) die("what is %s?\n%s", argv[optind], usage);
-    check_options(&o);
+    static struct options o = {
+        .run = {RUN_DEFAULTS, .body_bytes = 200},
+        .producers = 20,
+        .consumers = 20,
+        .depth = 64,
+        .max_ready = 20000,
+        .tube = "default",
+        .tubes = 1,
+    };
+    static const struct option_row rows[] = {
+        RUN_OPTIONS(o.run, 0, MAX_BODY_BYTES),
+        RUN_MESSAGES(o.run, "jobs"),
+        OPTION_WORDS("mode", "MODE", o.mode, MODES,
+                     "full: producers and consumers; put-only; drain: consumers only, needs --jobs"),
+        OPTION("producers", "P", o.producers, 0, MAX_CONNECTIONS, "connections that put"),
+        OPTION("consumers", "C", o.consumers, 0, MAX_CONNECTIONS, "connections that reserve and delete"),
+        OPTION("depth", "D", o.depth, 1, MAX_DEPTH, "commands that each keeps unanswered; 1: reserve, delete in turn"),
+        OPTION("max-ready", "N", o.max_ready, 1, 1e12, "producers pause while more jobs than this are not reserved"),
+        OPTION_TEXTUAL("tube", "NAME", o.tube, "tube to use and watch"),
+        OPTION("tubes", "K", o.tubes, 1, MAX_TUBES,
+               "NAME-0 .. NAME-K-1: producer i uses i % K, consumer i watches what has its remainder"),
+        OPTION_TEXTUAL("watch-all", NULL, o.watch_all, "every consumer watches all tubes"),
+        OPTION_TEXTUAL("stats-job", NULL, o.stats_job,
+                       "every consumer asks stats-job for each job before it deletes it"),
+        OPTION("idle", "N", o.idle, 1, 1e6, "instead of all that: opens N connections, and holds them until killed"),
+        OPTION_END,
+    };
+    run_read_options("load_beanstalk", rows, &o.run, argc, argv);
+    if (o.idle == 0) check_options(&o);
     return o;
 }
 
-static void report(const struct load *load, const struct snapshot *begin, const struct snapshot *end) {
-    static const char *const modes[] = {"full", "put-only", "drain", "idle"};
+static void report(const struct load *load, const struct run *run) {
     const struct options *o = &load->options;
-    double seconds = (double)(end->usage.time_ns - begin->usage.time_ns) / 1e9;
-    uint64_t puts = end->counts.puts - begin->counts.puts, deletes = end->counts.deletes - begin->counts.deletes;
-    uint64_t jobs = o->mode == MODE_PUT_ONLY ? puts : deletes;
-    printf(
-        "{\"mode\": \"%s\", \"producers\": %u, \"consumers\": %u, \"depth\": %u, \"body_bytes\": %zu, \"tubes\": %u, "
-        "\"seconds\": %.4f, \"jobs\": %" PRIu64 ", \"rate\": %.0f",
-        modes[o->mode], o->producers, o->consumers, o->depth, o->body_bytes, o->tubes, seconds, jobs,
-        (double)jobs / seconds);
-    report_cpu(&begin->usage, &end->usage, o->server.count, jobs, "job");
+    const struct counts *now = &load->counts, *before = &load->before;
+    uint64_t puts = now->puts - before->puts, deletes = now->deletes - before->deletes;
+    printf("{\"mode\": \"%s\", \"producers\": %u, \"consumers\": %u, \"depth\": %u, \"tubes\": %u", MODES[o->mode],
+           o->producers, o->consumers, o->depth, o->tubes);
+    run_report(run, &o->run, o->mode == MODE_PUT_ONLY ? puts : deletes, "job");
     printf(", \"puts\": %" PRIu64 ", \"reserves\": %" PRIu64 ", \"deletes\": %" PRIu64 ", \"pauses\": %" PRIu64, puts,
-           end->counts.reserves - begin->counts.reserves, deletes, end->counts.pauses - begin->counts.pauses);
+           now->reserves - before->reserves, deletes, now->pauses - before->pauses);
     report_histogram("put_us", &load->put_ns);
     if (o->mode == MODE_FULL) report_histogram("job_us", &load->job_ns);
     printf("}\n");
@@ -597,11 +490,10 @@ static void report(const struct load *load, const struct snapshot *begin, const 
 int main(int argc, char **argv) {
     static struct load load;
     load.options = read_options(argc, argv);
-    if (load.options.mode == MODE_IDLE) hold_idle(&load.options);
+    if (load.options.idle > 0) hold_idle(&load.options);
     open_load(&load);
-    struct snapshot begin, end;
-    run(&load, &begin, &end);
-    report(&load, &begin, &end);
+    struct run run = run_load(&load.loop, &load.options.run, &CALLS, &load);
+    report(&load, &run);
     close_load(&load);
     return 0;
 }

@@ -19,8 +19,6 @@
  * Any line that is not expected ends the program with a message. The result is one line of JSON on stdout.
  */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,15 +30,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "loop.h"
-#include "measure.h"
-#include "stream.h"
+#include "commands.h"
+#include "run.h"
 
 #define MAX_CONNECTIONS   60000u
 #define MAX_SUBSCRIPTIONS 10000000u
 #define MAX_WINDOW        1000000u
 #define MAX_BODY_BYTES    (16u << 20)
-#define MAX_BLOCK_BYTES   ((size_t)1 << 30)
 #define MAX_SUBJECTS      1000000u
 #define MAX_NAME_BYTES    64
 #define IN_BYTES          ((size_t)512 << 10) /* most that one recv() brings, besides one whole message */
@@ -56,10 +52,11 @@
 
 enum mode { MODE_DELIVER, MODE_PUBLISH, MODE_REQUEST, MODE_IDLE };
 
+static const char *const MODES[] = {"deliver", "publish", "request", "idle"};
+
 struct options {
-    enum mode mode;
-    const char *host;
-    uint16_t port;
+    struct run_options run;
+    unsigned mode;
     uint16_t subscribe_port; /* port of another server of the cluster; 0: the same */
     unsigned publishers;
     unsigned subscribers;
@@ -68,13 +65,7 @@ struct options {
     bool queue;
     unsigned window; /* in messages; 0: WINDOW_BYTES */
     unsigned depth;  /* requests that each publisher keeps unanswered */
-    size_t body_bytes;
-    double seconds;
-    double warmup;
-    double rate;       /* messages a second; 0: closed loop */
-    uint64_t messages; /* 0: the run ends by time */
     const char *subject;
-    struct processes server;
 };
 
 struct counts {
@@ -101,30 +92,21 @@ struct connection {
 };
 _Static_assert(offsetof(struct connection, stream) == 0, "a connection has the address of its stream");
 
-struct snapshot {
-    struct usage usage;
-    struct counts counts;
-};
-
 struct load {
     struct options options;
     struct loop loop;
     struct connection *connections; /* publishers first */
     unsigned connection_count;
-    char *block; /* prepared commands, back to back; those at multiples of `sample` carry the time */
-    size_t command_bytes, body_at;
+    struct commands commands;
     unsigned cycle;  /* number of commands after which subjects begin again */
     unsigned window; /* in messages */
     unsigned chunk;  /* least number of messages sent at a time, in a closed loop */
-    unsigned sample;
-    uint64_t left; /* messages still to send */
+    uint64_t left;   /* messages still to send */
     uint64_t sent;
     unsigned next_publisher;
-    char *in;
-    size_t in_bytes;
-    char *answers; /* answers to all requests that one recv() brought */
-    struct counts counts;
-    struct histogram latency_ns; /* from when it was sent, or due, to delivery or to the answer */
+    char *answers;                /* answers to all requests that one recv() brought */
+    struct counts counts, before; /* `before` the window */
+    struct histogram latency_ns;  /* from when it was sent, or due, to delivery or to the answer */
 };
 
 /* ---- what is sent ---- */
@@ -133,50 +115,38 @@ static size_t write_command(const struct load *load, char *at, unsigned index) {
     const struct options *o = &load->options;
     char numbered[16] = "";
     if (o->subjects > 1) snprintf(numbered, sizeof numbered, ".%07u", index % o->subjects);
-    size_t bytes = (size_t)sprintf(at, "PUB %s%s %zu\r\n", o->subject, numbered, o->body_bytes);
-    write_body(at + bytes, o->body_bytes);
-    memcpy(at + bytes + o->body_bytes, "\r\n", 2);
-    return bytes + o->body_bytes + 2;
+    size_t bytes = (size_t)sprintf(at, "PUB %s%s %zu\r\n", o->subject, numbered, o->run.body_bytes);
+    write_body(at + bytes, o->run.body_bytes);
+    memcpy(at + bytes + o->run.body_bytes, "\r\n", 2);
+    return bytes + o->run.body_bytes + 2;
 }
 
 /* Prepares the commands of a cycle and of a window after it, so that each send is of one piece. */
-static void prepare_block(struct load *load) {
+static void prepare_commands(struct load *load) {
     const struct options *o = &load->options;
-    char *command = allocate(1, LINE_BYTES + o->body_bytes);
-    load->command_bytes = write_command(load, command, 0);
-    load->body_at = load->command_bytes - o->body_bytes - 2;
+    char *command = allocate(1, LINE_BYTES + o->run.body_bytes);
+    size_t bytes = write_command(load, command, 0), fitting = WINDOW_BYTES / bytes;
     free(command);
-    size_t fitting = WINDOW_BYTES / load->command_bytes;
     load->window = o->window ? o->window : fitting > 4 ? (unsigned)fitting : 4;
     load->chunk = load->window > 4 ? load->window / 4 : 1;
-    load->sample = o->rate > 0 || load->window < SAMPLE ? 1 : SAMPLE;
-    load->cycle = o->subjects > 1 ? o->subjects : load->sample;
-    size_t commands = (size_t)load->cycle + load->window;
-    if (load->command_bytes > MAX_BLOCK_BYTES / commands)
-        die("a block of commands of more than %zu bytes", MAX_BLOCK_BYTES);
-    load->block = allocate(1, commands * load->command_bytes + 1);
-    for (size_t i = 0; i < commands; i++) write_command(load, load->block + i * load->command_bytes, (unsigned)i);
+    unsigned sample = o->run.rate > 0 || load->window < SAMPLE ? 1 : SAMPLE;
+    load->cycle = o->subjects > 1 ? o->subjects : sample;
+    size_t count = (size_t)load->cycle + load->window;
+    commands_open(&load->commands, count, bytes, bytes - o->run.body_bytes - 2, o->run.body_bytes, sample);
+    for (size_t i = 0; i < count; i++) write_command(load, commands_at(&load->commands, i), (unsigned)i);
 }
 
-static void stamp_command(struct load *load, size_t index, uint64_t time_ns) {
-    if (load->options.body_bytes < STAMP_BYTES) return;
-    write_stamp(load->block + index * load->command_bytes + load->body_at, time_ns);
-}
-
-/* Sends `n` commands of the block, stamped already, from where the connection is in the cycle. */
-static void send_block(struct load *load, struct connection *c, uint64_t n) {
-    size_t begin = (size_t)(c->sent % load->cycle);
-    stream_send(&c->stream, load->block + begin * load->command_bytes, (size_t)n * load->command_bytes);
+/* Sends `n` prepared commands, stamped already, from where the connection is in the cycle. */
+static void send_prepared(struct load *load, struct connection *c, uint64_t n) {
+    commands_send(&load->commands, &c->stream, (size_t)(c->sent % load->cycle), n);
     c->sent += n;
     load->sent += n;
     load->left -= n;
 }
 
 static void send_commands(struct load *load, struct connection *c, uint64_t n) {
-    size_t begin = (size_t)(c->sent % load->cycle), end = begin + (size_t)n;
-    for (size_t i = (begin + load->sample - 1) / load->sample * load->sample; i < end; i += load->sample)
-        stamp_command(load, i, load->loop.now_ns);
-    send_block(load, c, n);
+    commands_stamp_sample(&load->commands, (size_t)(c->sent % load->cycle), n, load->loop.now_ns);
+    send_prepared(load, c, n);
 }
 
 /* Returns how many messages have come to all subscribers that are to get them. */
@@ -215,8 +185,8 @@ static void send_due(struct load *load) {
         load->next_publisher = (load->next_publisher + 1) % load->options.publishers;
         part = share < due ? share : due;
         size_t begin = (size_t)(c->sent % load->cycle);
-        for (uint64_t k = 0; k < part; k++) stamp_command(load, begin + k, loop_due_ns(&load->loop, k));
-        send_block(load, c, part);
+        for (uint64_t k = 0; k < part; k++) commands_stamp(&load->commands, begin + k, loop_due_ns(&load->loop, k));
+        send_prepared(load, c, part);
         load->loop.paced += part;
     }
 }
@@ -233,12 +203,12 @@ static void ask(struct load *load, struct connection *c, uint64_t n) {
     const struct options *o = &load->options;
     if (n > load->left) n = load->left;
     if (n == 0) return;
-    size_t bytes = load->command_bytes + 1 + REPLY_BYTES, token_at = 4 + strlen(o->subject) + 1 + INBOX_BYTES;
+    size_t bytes = load->commands.bytes + 1 + REPLY_BYTES, token_at = 4 + strlen(o->subject) + 1 + INBOX_BYTES;
     for (uint64_t i = 0; i < n; i++) {
         char *at = c->request + i * bytes;
         uint64_t token = c->sent + i;
         for (size_t digit = TOKEN_BYTES; digit-- > 0; token /= 10) at[token_at + digit] = (char)('0' + token % 10);
-        if (o->body_bytes >= STAMP_BYTES) write_stamp(at + bytes - 2 - o->body_bytes, load->loop.now_ns);
+        if (o->run.body_bytes >= STAMP_BYTES) write_stamp(at + bytes - 2 - o->run.body_bytes, load->loop.now_ns);
     }
     stream_send(&c->stream, c->request, (size_t)n * bytes);
     c->sent += n;
@@ -268,7 +238,7 @@ static void take_rare_line(struct load *load, struct connection *c, const char *
 }
 
 static void check_message(struct load *load, const struct connection *c, const char *body) {
-    size_t bytes = load->options.body_bytes;
+    size_t bytes = load->options.run.body_bytes;
     if (body[bytes] != '\r' || body[bytes + 1] != '\n') die("a payload that does not end where it should");
     read_body(body, bytes, load->loop.now_ns, c->role == ANSWERS ? NULL : &load->latency_ns);
 }
@@ -285,14 +255,14 @@ static char *put_answer(const struct load *load, const struct connection *c, con
     to += 4;
     size_t reply_at = s->begin_bytes - (sizeof INBOX - 1), rest = s->line_bytes - reply_at;
     /* The reply subject, the size and the payload are copied as they came. */
-    memcpy(to, line + reply_at, rest + load->options.body_bytes + 2);
-    return to + rest + load->options.body_bytes + 2;
+    memcpy(to, line + reply_at, rest + load->options.run.body_bytes + 2);
+    return to + rest + load->options.run.body_bytes + 2;
 }
 
 /* Takes the lines of the input, and returns how many bytes were used. */
 static size_t take_lines(struct load *load, struct connection *c, const char *in, size_t bytes) {
     const struct shape *s = &c->shape;
-    size_t message_bytes = s->line_bytes + load->options.body_bytes + 2;
+    size_t message_bytes = s->line_bytes + load->options.run.body_bytes + 2;
     const char *at = in, *end = in + bytes;
     char *answers = load->answers;
     uint64_t messages = 0;
@@ -319,66 +289,58 @@ static size_t take_lines(struct load *load, struct connection *c, const char *in
 
 /* ---- the loop ---- */
 
-static void on_readable(void *owner, struct stream *s) {
+static size_t take(void *owner, struct stream *s, const char *in, size_t bytes) {
     struct load *load = owner;
     struct connection *c = (struct connection *)s;
-    size_t bytes = stream_receive(s, load->in, load->in_bytes);
-    if (bytes == 0) return;
-    load->loop.now_ns = load->loop.last_progress_ns = now_ns();
-    bool idle = load->options.mode == MODE_IDLE; /* an idle client ignores all else */
-    if (idle && memmem(load->in, bytes, "PING\r\n", 6) != NULL) stream_send(&c->stream, "PONG\r\n", 6);
-    size_t used = idle ? bytes : take_lines(load, c, load->in, bytes);
-    stream_keep(s, load->in + used, bytes - used);
-    if (c->role == PUBLISHES && load->options.mode == MODE_PUBLISH) send_unwanted(load, c);
+    if (load->options.mode == MODE_IDLE) { /* an idle client ignores all else */
+        if (memmem(in, bytes, "PING\r\n", 6) != NULL) stream_send(&c->stream, "PONG\r\n", 6);
+        return bytes;
+    }
+    size_t used = take_lines(load, c, in, bytes);
+    if (load->options.mode == MODE_PUBLISH) send_unwanted(load, c);
+    return used;
 }
 
-static void turn(struct load *load) {
-    loop_turn(&load->loop, on_readable, load);
-    if (load->options.rate > 0)
+static void turn(void *owner) {
+    struct load *load = owner;
+    loop_turn(&load->loop, take, load);
+    if (load->options.run.rate > 0)
         send_due(load);
     else if (load->options.mode == MODE_DELIVER)
         send_what_may_be(load);
 }
 
-static struct snapshot take_snapshot(const struct load *load) {
-    struct snapshot s = {.usage = usage_now(&load->options.server), .counts = load->counts};
-    if (load->options.mode != MODE_PUBLISH) s.counts.published = load->sent;
-    return s;
+static struct counts counted(const struct load *load) {
+    struct counts counts = load->counts;
+    if (load->options.mode != MODE_PUBLISH) counts.published = load->sent;
+    return counts;
 }
 
-static bool all_done(const struct load *load) {
+static void count(void *owner) {
+    struct load *load = owner;
+    load->before = counted(load);
+    memset(&load->latency_ns, 0, sizeof load->latency_ns);
+}
+
+static bool is_done(const void *owner) {
+    const struct load *load = owner;
     const struct options *o = &load->options;
-    if (o->mode == MODE_PUBLISH) return load->counts.published >= o->messages;
+    if (o->mode == MODE_PUBLISH) return load->counts.published >= o->run.messages;
     uint64_t copies = o->mode == MODE_REQUEST || o->queue ? 1 : o->subscribers;
-    return load->counts.delivered >= o->messages * copies;
+    return load->counts.delivered >= o->run.messages * copies;
 }
 
-static void start_traffic(struct load *load) {
+static void start(void *owner) {
+    struct load *load = owner;
     const struct options *o = &load->options;
-    loop_begin(&load->loop);
     for (unsigned i = 0; i < o->publishers; i++) {
         if (o->mode == MODE_REQUEST) ask(load, &load->connections[i], o->depth);
         if (o->mode == MODE_PUBLISH) send_unwanted(load, &load->connections[i]);
     }
-    if (o->mode == MODE_DELIVER && o->rate <= 0) send_what_may_be(load);
+    if (o->mode == MODE_DELIVER && o->run.rate <= 0) send_what_may_be(load);
 }
 
-static void run(struct load *load, struct snapshot *begin, struct snapshot *end) {
-    const struct options *o = &load->options;
-    *begin = take_snapshot(load);
-    uint64_t warm_ns = begin->usage.time_ns + (uint64_t)(o->warmup * 1e9);
-    uint64_t end_ns = warm_ns + (uint64_t)(o->seconds * 1e9);
-    start_traffic(load);
-    if (o->messages) {
-        while (!all_done(load)) turn(load);
-    } else {
-        while (load->loop.now_ns < warm_ns) turn(load);
-        memset(&load->latency_ns, 0, sizeof load->latency_ns);
-        *begin = take_snapshot(load);
-        while (load->loop.now_ns < end_ns) turn(load);
-    }
-    *end = take_snapshot(load);
-}
+static const struct run_calls CALLS = {start, turn, count, is_done, NULL};
 
 /* ---- connections ---- */
 
@@ -410,7 +372,7 @@ static void set_shape(struct shape *s, size_t between, const char *begin, const 
 static int say_subscription(const struct load *load, struct connection *c, unsigned index, char *to) {
     const struct options *o = &load->options;
     char begin[LINE_BYTES], end[LINE_BYTES];
-    snprintf(end, sizeof end, "%s%zu\r\n", c->role == ANSWERS ? " " : " 1 ", o->body_bytes);
+    snprintf(end, sizeof end, "%s%zu\r\n", c->role == ANSWERS ? " " : " 1 ", o->run.body_bytes);
     switch (c->role) {
     case PUBLISHES: return 0;
     case ASKS:
@@ -430,13 +392,13 @@ static int say_subscription(const struct load *load, struct connection *c, unsig
 
 static void prepare_requests(struct load *load, struct connection *c, unsigned index) {
     const struct options *o = &load->options;
-    size_t bytes = load->command_bytes + 1 + REPLY_BYTES;
+    size_t bytes = load->commands.bytes + 1 + REPLY_BYTES;
     c->request = allocate(o->depth, bytes + 1);
     for (unsigned i = 0; i < o->depth; i++) {
         char *at = c->request + i * bytes;
-        int line = sprintf(at, "PUB %s " INBOX "%05u.%010u %zu\r\n", o->subject, index, 0, o->body_bytes);
-        memset(at + line, 'x', o->body_bytes);
-        memcpy(at + line + o->body_bytes, "\r\n", 2);
+        int line = sprintf(at, "PUB %s " INBOX "%05u.%010u %zu\r\n", o->subject, index, 0, o->run.body_bytes);
+        memset(at + line, 'x', o->run.body_bytes);
+        memcpy(at + line + o->run.body_bytes, "\r\n", 2);
     }
 }
 
@@ -458,7 +420,7 @@ static void open_connection(struct load *load, struct connection *c, enum role r
                                   "\"version\":\"1.0.0\",\"protocol\":1,\"echo\":true,\"headers\":true,"
                                   "\"no_responders\":true}\r\n";
     bool is_elsewhere = o->subscribe_port != 0 && (role == SUBSCRIBES || role == ANSWERS);
-    int fd = stream_connect(o->host, is_elsewhere ? o->subscribe_port : o->port);
+    int fd = stream_connect(o->run.host, is_elsewhere ? o->subscribe_port : o->run.port);
     char line[LINE_BYTES], rest[2 * RARE_BYTES];
     c->role = role;
     loop_send_whole(fd, connect, sizeof connect - 1);
@@ -469,9 +431,9 @@ static void open_connection(struct load *load, struct connection *c, enum role r
     loop_send_whole(fd, "PING\r\n", 6);
     size_t rest_bytes = await_pong(fd, rest);
     if (role == ASKS) prepare_requests(load, c, index);
-    size_t longest = load->command_bytes + LINE_BYTES + RARE_BYTES;
+    size_t longest = load->commands.bytes + LINE_BYTES + RARE_BYTES;
     size_t unsent = o->mode == MODE_REQUEST ? (size_t)(o->depth * o->publishers + 1) * longest
-                                            : (size_t)load->window * 4 * load->command_bytes + RARE_BYTES;
+                                            : (size_t)load->window * 4 * load->commands.bytes + RARE_BYTES;
     if (role == SUBSCRIBES) unsent = RARE_BYTES;
     stream_open(&c->stream, fd, load->loop.epoll_fd, unsent, longest);
     stream_keep(&c->stream, rest, rest_bytes);
@@ -480,13 +442,11 @@ static void open_connection(struct load *load, struct connection *c, enum role r
 static void open_load(struct load *load) {
     const struct options *o = &load->options;
     bool asks = o->mode == MODE_REQUEST;
-    loop_open(&load->loop, o->rate);
-    load->left = o->messages ? o->messages : UINT64_MAX;
-    prepare_block(load);
-    load->in_bytes = IN_BYTES + o->body_bytes + LINE_BYTES + 2 * RARE_BYTES;
-    load->in = allocate(1, load->in_bytes);
-    /* An answer is shorter than its request. */
-    load->answers = allocate(1, load->in_bytes);
+    size_t in_bytes = IN_BYTES + o->run.body_bytes + LINE_BYTES + 2 * RARE_BYTES;
+    loop_open(&load->loop, o->run.rate, in_bytes);
+    load->left = o->run.messages ? o->run.messages : UINT64_MAX;
+    prepare_commands(load);
+    load->answers = allocate(1, in_bytes); /* an answer is shorter than its request */
     load->connection_count = o->publishers + o->subscribers;
     load->connections = allocate(load->connection_count, sizeof *load->connections);
     /* Subscribers before publishers. */
@@ -505,128 +465,74 @@ static void close_load(struct load *load) {
     }
     loop_close(&load->loop);
     free(load->connections);
-    free(load->block);
-    free(load->in);
+    commands_close(&load->commands);
     free(load->answers);
 }
 
 /* ---- options and report ---- */
 
-static const char usage[] =
-    "usage: load_nats --port PORT [options]\n"
-    "  --host A            IPv4 address (127.0.0.1)\n"
-    "  --mode MODE         deliver: publishers and subscribers (default); publish: publishers only; request: "
-    "publishers\n"
-    "                      ask, subscribers answer; idle: subscribers only, until the program is ended\n"
-    "  --subscribe-port P  of another server, which those who subscribe or answer connect to (0: the same)\n"
-    "  --publishers P      connections that publish, or ask (1)\n"
-    "  --subscribers S     connections that subscribe, or answer (1)\n"
-    "  --queue             subscribers are one queue group (mode request: always)\n"
-    "  --subject NAME      subject (load)\n"
-    "  --subjects N        NAME.0000000 and so on in turn, and subscribers want NAME.> (1: just NAME)\n"
-    "  --subscriptions M   of all subscribers together (mode idle: 0)\n"
-    "  --window W          messages that may be on their way (0: 256 KiB of commands)\n"
-    "  --depth D           requests that each publisher keeps unanswered (1)\n"
-    "  --rate R            messages a second, published at fixed times, instead of as many as are taken\n"
-    "  --body BYTES        of each message (128); times are taken from 16 on\n"
-    "  --seconds S         length of the measured window (3)\n"
-    "  --warmup W          seconds before the window (0.5)\n"
-    "  --messages N        instead of a window: N messages, from the first to the last\n"
-    "  --pids A,B,...      processes of the server, whose CPU time in the window is reported\n"
-    "prints one line of JSON; times in microseconds unless named otherwise\n";
-
-static const char *const MODES[] = {"deliver", "publish", "request", "idle"};
-
-static enum mode mode_named(const char *name) {
-    for (unsigned mode = 0; mode < sizeof MODES / sizeof *MODES; mode++)
-        if (strcmp(name, MODES[mode]) == 0) return (enum mode)mode;
-    die("no mode %s", name);
-}
-
 static void check_options(struct options *o) {
-    if (o->port == 0) die("--port is missing\n%s", usage);
     if (o->mode == MODE_PUBLISH) o->subscribers = 0;
     if (o->mode == MODE_IDLE) o->publishers = 0;
-    if (o->rate > 0 && (o->mode != MODE_DELIVER || o->messages > 0)) die("--rate needs mode deliver and a window");
+    if (o->run.rate > 0 && (o->mode != MODE_DELIVER || o->run.messages > 0))
+        die("--rate needs mode deliver and a window");
     if (strlen(o->subject) > MAX_NAME_BYTES) die("a subject has no more than %d bytes", MAX_NAME_BYTES);
 }
 
 static struct options read_options(int argc, char **argv) {
-    static const struct option names[] = {
-        {"host", 1, 0, 'h'},       {"port", 1, 0, 'p'},        {"subscribe-port", 1, 0, 'r'}, {"mode", 1, 0, 'm'},
-        {"publishers", 1, 0, 'P'}, {"subscribers", 1, 0, 'S'}, {"queue", 0, 0, 'q'},          {"subject", 1, 0, 't'},
-        {"subjects", 1, 0, 'N'},   {"window", 1, 0, 'W'},      {"subscriptions", 1, 0, 'M'},  {"depth", 1, 0, 'D'},
-        {"rate", 1, 0, 'f'},       {"body", 1, 0, 'b'},        {"seconds", 1, 0, 's'},        {"warmup", 1, 0, 'w'},
-        {"messages", 1, 0, 'n'},   {"pids", 1, 0, 'i'},        {"help", 0, 0, 'H'},           {0, 0, 0, 0}};
-    struct options o = {.host = "127.0.0.1",
-                        .publishers = 1,
-                        .subscribers = 1,
-                        .subjects = 1,
-                        .depth = 1,
-                        .body_bytes = 128,
-                        .seconds = 3,
-                        .warmup = 0.5,
-                        .subject = "load"};
-    for (int name; (name = getopt_long(argc, argv, "", names, NULL)) != -1;) {
-        switch (name) {
-        case 'h': o.host = optarg; break;
-        case 'p': o.port = (uint16_t)number(optarg, 1, 65535); break;
-        case 'r': o.subscribe_port = (uint16_t)number(optarg, 0, 65535); break;
-        case 'm': o.mode = mode_named(optarg); break;
-        case 'P': o.publishers = (unsigned)number(optarg, 1, MAX_CONNECTIONS); break;
-        case 'S': o.subscribers = (unsigned)number(optarg, 1, MAX_CONNECTIONS); break;
-        case 'q': o.queue = true; break;
-        case 't': o.subject = optarg; break;
-        case 'N': o.subjects = (unsigned)number(optarg, 1, MAX_SUBJECTS); break;
-        case 'M': o.subscriptions = (unsigned)number(optarg, 0, MAX_SUBSCRIPTIONS); break;
-        case 'W': o.window = (unsigned)number(optarg, 0, MAX_WINDOW); break;
-        case 'D': o.depth = (unsigned)number(optarg, 1, MAX_WINDOW); break;
-        case 'f': o.rate = number(optarg, 1, 1e9); break;
-        case 'b': o.body_bytes = (size_t)number(optarg, 0, MAX_BODY_BYTES); break;
-        case 's': o.seconds = number(optarg, 0.01, 86400); break;
-        case 'w': o.warmup = number(optarg, 0, 3600); break;
-        case 'n': o.messages = (uint64_t)number(optarg, 1, 1e12); break;
-        case 'i': read_pids(&o.server, optarg); break;
-        case 'H': fputs(usage, stdout); exit(0);
-        default: fputs(usage, stderr); exit(2);
-        }
-    }
-    if (optind < argc) die("what is %s?\n%s", argv[optind], usage);
+    static struct options o = {
+        .run = {RUN_DEFAULTS, .body_bytes = 128},
+        .publishers = 1,
+        .subscribers = 1,
+        .subjects = 1,
+        .depth = 1,
+        .subject = "load",
+    };
+    static const struct option_row rows[] = {
+        RUN_OPTIONS(o.run, 0, MAX_BODY_BYTES),
+        RUN_RATE(o.run),
+        RUN_MESSAGES(o.run, "messages"),
+        OPTION_WORDS(
+            "mode", "MODE", o.mode, MODES,
+            "deliver: publishers and subscribers; publish: publishers only; request: publishers ask, subscribers "
+            "answer; idle: subscribers only, until the program is ended"),
+        OPTION("subscribe-port", "P", o.subscribe_port, 0, 65535, "another server's, of those who subscribe or answer"),
+        OPTION("publishers", "P", o.publishers, 1, MAX_CONNECTIONS, "connections that publish, or ask"),
+        OPTION("subscribers", "S", o.subscribers, 1, MAX_CONNECTIONS, "connections that subscribe, or answer"),
+        OPTION_TEXTUAL("queue", NULL, o.queue, "subscribers are one queue group (mode request: always)"),
+        OPTION_TEXTUAL("subject", "NAME", o.subject, "subject"),
+        OPTION("subjects", "N", o.subjects, 1, MAX_SUBJECTS,
+               "more than one: NAME.0000000 and so on in turn, and subscribers want NAME.>"),
+        OPTION("subscriptions", "M", o.subscriptions, 0, MAX_SUBSCRIPTIONS, "of all subscribers together (mode idle)"),
+        OPTION("window", "W", o.window, 0, MAX_WINDOW, "messages that may be on their way; 0: 256 KiB of commands"),
+        OPTION("depth", "D", o.depth, 1, MAX_WINDOW, "requests that each publisher keeps unanswered"),
+        OPTION_END,
+    };
+    run_read_options("load_nats", rows, &o.run, argc, argv);
     check_options(&o);
     return o;
 }
 
-static void report(const struct load *load, const struct snapshot *begin, const struct snapshot *end) {
+static void report(const struct load *load, const struct run *run) {
     const struct options *o = &load->options;
-    double seconds = (double)(end->usage.time_ns - begin->usage.time_ns) / 1e9;
-    uint64_t published = end->counts.published - begin->counts.published;
-    uint64_t delivered = end->counts.delivered - begin->counts.delivered;
-    uint64_t messages = o->mode == MODE_PUBLISH ? published : delivered;
+    const struct counts now = counted(load), *before = &load->before;
+    uint64_t published = now.published - before->published, delivered = now.delivered - before->delivered;
     printf(
-        "{\"mode\": \"%s\", \"publishers\": %u, \"subscribers\": %u, \"queue\": %s, \"subjects\": %u, \"window\": %u, "
-        "\"body_bytes\": %zu, \"seconds\": %.4f, \"messages\": %" PRIu64 ", \"rate\": %.0f",
-        MODES[o->mode], o->publishers, o->subscribers, o->queue ? "true" : "false", o->subjects, load->window,
-        o->body_bytes, seconds, messages, (double)messages / seconds);
-    report_cpu(&begin->usage, &end->usage, o->server.count, messages, "message");
+        "{\"mode\": \"%s\", \"publishers\": %u, \"subscribers\": %u, \"queue\": %s, \"subjects\": %u, \"window\": %u",
+        MODES[o->mode], o->publishers, o->subscribers, o->queue ? "true" : "false", o->subjects, load->window);
+    run_report(run, &o->run, o->mode == MODE_PUBLISH ? published : delivered, "message");
     printf(", \"published\": %" PRIu64 ", \"delivered\": %" PRIu64, published, delivered);
     report_histogram("latency_us", &load->latency_ns);
     printf("}\n");
-}
-
-__attribute__((noreturn)) static void stay(struct load *load) {
-    puts("ready");
-    fflush(stdout);
-    for (;; turn(load)) load->loop.last_progress_ns = now_ns();
 }
 
 int main(int argc, char **argv) {
     static struct load load;
     load.options = read_options(argc, argv);
     open_load(&load);
-    if (load.options.mode == MODE_IDLE) stay(&load);
-    struct snapshot begin, end;
-    run(&load, &begin, &end);
-    report(&load, &begin, &end);
+    if (load.options.mode == MODE_IDLE) run_idle(&load.loop, &CALLS, &load);
+    struct run run = run_load(&load.loop, &load.options.run, &CALLS, &load);
+    report(&load, &run);
     close_load(&load);
     return 0;
 }

@@ -16,9 +16,8 @@
  * Any frame that is not expected ends the program with a message. The result is one line of JSON on stdout.
  */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -29,15 +28,13 @@
 #include <unistd.h>
 
 #include "big_endian.h"
-#include "loop.h"
-#include "measure.h"
-#include "stream.h"
+#include "commands.h"
+#include "run.h"
 
 #define MAX_CONNECTIONS    4096u
 #define MAX_DEPTH          65536u
 #define MAX_BODY_BYTES     (16u << 20)
 #define MAX_BATCH          100000u
-#define MAX_BLOCK_BYTES    ((size_t)1 << 30)
 #define MAX_CHANNELS       1024u
 #define MAX_RDY            1000000u
 #define MAX_NAME_BYTES     64
@@ -50,32 +47,28 @@
 #define ID_BYTES           16u
 #define FIN_BYTES          (4u + ID_BYTES + 1u)
 #define OK_BYTES           10u
+#define BY_MODE            UINT_MAX
 #define SAMPLE             16u /* in a closed loop with depth > 1, one of so many commands carries the time */
 
 enum { FRAME_RESPONSE, FRAME_ERROR, FRAME_MESSAGE };
 
 enum mode { MODE_FULL, MODE_PUBLISH, MODE_CONSUME };
 
+static const char *const MODES[] = {"full", "publish", "consume"};
+
 struct options {
-    enum mode mode;
-    const char *host;
-    uint16_t port;
+    struct run_options run;
+    unsigned mode;
     unsigned producers;
     unsigned consumers;
     unsigned channels;
     unsigned depth;
     unsigned batch;
     unsigned rdy;
-    size_t body_bytes;
-    double seconds;
-    double warmup;
-    double rate;       /* messages a second; 0: closed loop */
-    uint64_t messages; /* 0: the run ends by time */
     uint64_t max_ready;
     const char *topic;
     int output_buffer_bytes; /* as in IDENTIFY: 0 the server's default, -1 none */
     int output_buffer_ms;
-    struct processes server;
 };
 
 struct counts {
@@ -92,31 +85,21 @@ struct connection {
 };
 _Static_assert(offsetof(struct connection, stream) == 0, "a connection has the address of its stream");
 
-struct snapshot {
-    struct usage usage;
-    struct counts counts;
-};
-
 struct load {
     struct options options;
     struct loop loop; /* of commands */
     struct connection *connections;
     unsigned connection_count;
-    char *block; /* prepared commands, back to back; those at multiples of `sample` carry the time */
-    size_t command_bytes;
-    size_t body_at; /* of the first message of a command */
-    unsigned sample;
+    struct commands commands;
     uint64_t commands_left; /* commands still to be sent */
     int64_t ready;          /* deliveries expected for answered messages, less those that came */
     bool paused;
     unsigned next_producer;
     unsigned closed; /* consumers that have read CLOSE_WAIT */
-    char *in;
-    size_t in_bytes;
     char *fins;
-    struct counts counts;
-    struct histogram publish_ns; /* from a command's sending to OK */
-    struct histogram message_ns; /* from when it was sent, or due, to delivery */
+    struct counts counts, before; /* `before` the window */
+    struct histogram publish_ns;  /* from a command's sending to OK */
+    struct histogram message_ns;  /* from when it was sent, or due, to delivery */
 };
 
 /* ---- producers ---- */
@@ -124,41 +107,33 @@ struct load {
 static char *write_command(const struct options *o, char *at) {
     at += sprintf(at, "%s %s\n", o->batch > 1 ? "MPUB" : "PUB", o->topic);
     if (o->batch > 1) {
-        at = write_u32(at, 4 + o->batch * (4 + o->body_bytes));
+        at = write_u32(at, 4 + o->batch * (4 + o->run.body_bytes));
         at = write_u32(at, o->batch);
     }
     for (unsigned i = 0; i < o->batch; i++) {
-        at = write_u32(at, o->body_bytes);
-        write_body(at, o->body_bytes);
-        at += o->body_bytes;
+        at = write_u32(at, o->run.body_bytes);
+        write_body(at, o->run.body_bytes);
+        at += o->run.body_bytes;
     }
     return at;
 }
 
-static void prepare_block(struct load *load) {
+static void prepare_commands(struct load *load) {
     const struct options *o = &load->options;
-    size_t most = COMMAND_HEAD_BYTES + o->batch * (4 + o->body_bytes);
-    if (most > MAX_BLOCK_BYTES / (o->depth + SAMPLE))
-        die("a block of commands of more than %zu bytes", MAX_BLOCK_BYTES);
-    char *command = allocate(1, most);
-    load->command_bytes = (size_t)(write_command(o, command) - command);
-    load->body_at = load->command_bytes - o->batch * (4 + o->body_bytes) + 4;
-    load->sample = o->depth == 1 || o->rate > 0 ? 1 : SAMPLE;
-    /* A send may begin at any of the first `sample` commands. */
-    size_t commands = o->depth + load->sample;
-    load->block = allocate(commands, load->command_bytes);
-    for (size_t i = 0; i < commands; i++) memcpy(load->block + i * load->command_bytes, command, load->command_bytes);
+    size_t bodies = o->batch * (4 + o->run.body_bytes);
+    char *command = allocate(1, COMMAND_HEAD_BYTES + bodies);
+    size_t bytes = (size_t)(write_command(o, command) - command);
     free(command);
+    unsigned sample = o->depth == 1 || o->run.rate > 0 ? 1 : SAMPLE;
+    /* A send may begin at any of the first `sample` commands. */
+    size_t count = o->depth + sample;
+    commands_open(&load->commands, count, bytes, bytes - bodies + 4, o->run.body_bytes, sample);
+    for (size_t i = 0; i < count; i++) write_command(o, commands_at(&load->commands, i));
 }
 
-static void stamp_command(struct load *load, size_t index, uint64_t time_ns) {
-    if (load->options.body_bytes < STAMP_BYTES) return;
-    write_stamp(load->block + index * load->command_bytes + load->body_at, time_ns);
-}
-
-/* Sends `n` commands of the block, stamped already. */
-static void send_block(struct load *load, struct connection *c, size_t begin, uint64_t n) {
-    stream_send(&c->stream, load->block + begin * load->command_bytes, (size_t)n * load->command_bytes);
+/* Sends `n` prepared commands, stamped already. */
+static void send_prepared(struct load *load, struct connection *c, size_t begin, uint64_t n) {
+    commands_send(&load->commands, &c->stream, begin, n);
     count_sent(&c->commands, n, load->loop.now_ns);
     load->commands_left -= n;
 }
@@ -172,10 +147,9 @@ static uint64_t room(const struct load *load, const struct connection *c) {
 static void send_commands(struct load *load, struct connection *c) {
     uint64_t n = load->paused ? 0 : room(load, c);
     if (n == 0) return;
-    size_t begin = (size_t)(c->commands.sent % load->sample), end = begin + (size_t)n;
-    for (size_t i = (begin + load->sample - 1) / load->sample * load->sample; i < end; i += load->sample)
-        stamp_command(load, i, load->loop.now_ns);
-    send_block(load, c, begin, n);
+    size_t begin = (size_t)(c->commands.sent % load->commands.sample);
+    commands_stamp_sample(&load->commands, begin, n, load->loop.now_ns);
+    send_prepared(load, c, begin, n);
 }
 
 /* Sends what is due, in equal parts over all producers. What finds no room stays due, and its latency grows. */
@@ -190,8 +164,8 @@ static void send_due(struct load *load) {
         if (n > share) n = share;
         if (n > due) n = due;
         if (n == 0) continue;
-        for (uint64_t k = 0; k < n; k++) stamp_command(load, k, loop_due_ns(&load->loop, k));
-        send_block(load, c, 0, n);
+        for (uint64_t k = 0; k < n; k++) commands_stamp(&load->commands, k, loop_due_ns(&load->loop, k));
+        send_prepared(load, c, 0, n);
         load->loop.paced += n;
         due -= n;
     }
@@ -206,7 +180,7 @@ static void resume_producers(struct load *load) {
 
 static void pause_or_send(struct load *load, struct connection *c) {
     const struct options *o = &load->options;
-    if (o->rate > 0) return;
+    if (o->run.rate > 0) return;
     if (!load->paused && o->mode == MODE_FULL && load->ready > (int64_t)(o->max_ready * o->channels)) {
         load->paused = true;
         load->counts.pauses++;
@@ -276,13 +250,13 @@ static size_t take_answers(struct load *load, struct connection *c, const char *
 }
 
 static void check_message(struct load *load, const char *frame) {
-    size_t bytes = load->options.body_bytes;
+    size_t bytes = load->options.run.body_bytes;
     if (frame[FRAME_HEAD_BYTES + 8] != 0 || frame[FRAME_HEAD_BYTES + 9] != 1) load->counts.redelivered++;
     read_body(frame + FRAME_HEAD_BYTES + MESSAGE_HEAD_BYTES, bytes, load->loop.now_ns, &load->message_ns);
 }
 
 static size_t take_messages(struct load *load, struct connection *c, const char *in, size_t bytes) {
-    const size_t message_bytes = FRAME_HEAD_BYTES + MESSAGE_HEAD_BYTES + load->options.body_bytes;
+    const size_t message_bytes = FRAME_HEAD_BYTES + MESSAGE_HEAD_BYTES + load->options.run.body_bytes;
     const char *at = in, *end = in + bytes;
     char *fins = load->fins;
     for (;;) {
@@ -310,76 +284,58 @@ static size_t take_messages(struct load *load, struct connection *c, const char 
 
 /* ---- the loop ---- */
 
-static void on_readable(void *owner, struct stream *s) {
+static size_t take(void *owner, struct stream *s, const char *in, size_t bytes) {
     struct load *load = owner;
     struct connection *c = (struct connection *)s;
-    size_t bytes = stream_receive(s, load->in, load->in_bytes);
-    if (bytes == 0) return;
-    load->loop.now_ns = load->loop.last_progress_ns = now_ns();
-    size_t used;
-    if (c->is_producer) {
-        used = take_answers(load, c, load->in, bytes);
-        pause_or_send(load, c);
-    } else {
-        used = take_messages(load, c, load->in, bytes);
-    }
-    stream_keep(s, load->in + used, bytes - used);
+    if (!c->is_producer) return take_messages(load, c, in, bytes);
+    size_t used = take_answers(load, c, in, bytes);
+    pause_or_send(load, c);
+    return used;
 }
 
-static void turn(struct load *load) {
-    loop_turn(&load->loop, on_readable, load);
-    if (load->options.rate > 0)
+static void turn(void *owner) {
+    struct load *load = owner;
+    loop_turn(&load->loop, take, load);
+    if (load->options.run.rate > 0)
         send_due(load);
     else
         resume_producers(load);
 }
 
-static struct snapshot take_snapshot(const struct load *load) {
-    return (struct snapshot){.usage = usage_now(&load->options.server), .counts = load->counts};
+static void count(void *owner) {
+    struct load *load = owner;
+    load->before = load->counts;
+    memset(&load->publish_ns, 0, sizeof load->publish_ns);
+    memset(&load->message_ns, 0, sizeof load->message_ns);
 }
 
-static bool all_done(const struct load *load) {
+static bool is_done(const void *owner) {
+    const struct load *load = owner;
     const struct options *o = &load->options;
-    return (o->mode == MODE_CONSUME || load->counts.published >= o->messages) &&
-           (o->mode == MODE_PUBLISH || load->counts.finished >= o->messages * o->channels);
+    return (o->mode == MODE_CONSUME || load->counts.published >= o->run.messages) &&
+           (o->mode == MODE_PUBLISH || load->counts.finished >= o->run.messages * o->channels);
 }
 
-static void start_traffic(struct load *load) {
+static void start(void *owner) {
+    struct load *load = owner;
     const struct options *o = &load->options;
-    loop_begin(&load->loop);
     char command[COMMAND_HEAD_BYTES];
     int bytes = snprintf(command, sizeof command, "RDY %u\n", o->rdy);
     for (unsigned i = o->producers; i < load->connection_count; i++)
         stream_send(&load->connections[i].stream, command, (size_t)bytes);
-    for (unsigned i = 0; i < o->producers && o->rate <= 0; i++) send_commands(load, &load->connections[i]);
+    for (unsigned i = 0; i < o->producers && o->run.rate <= 0; i++) send_commands(load, &load->connections[i]);
 }
 
 /* Sends CLS and waits for CLOSE_WAIT: a server handles a connection's commands in turn, so it has seen every FIN. */
-static void finish_consumers(struct load *load) {
+static void finish(void *owner) {
+    struct load *load = owner;
     const struct options *o = &load->options;
     for (unsigned i = o->producers; i < load->connection_count; i++)
         stream_send(&load->connections[i].stream, "CLS\n", 4);
     while (load->closed < o->consumers) turn(load);
 }
 
-static void run(struct load *load, struct snapshot *begin, struct snapshot *end) {
-    const struct options *o = &load->options;
-    *begin = take_snapshot(load);
-    uint64_t warm_ns = begin->usage.time_ns + (uint64_t)(o->warmup * 1e9);
-    uint64_t end_ns = warm_ns + (uint64_t)(o->seconds * 1e9);
-    start_traffic(load);
-    if (o->messages) {
-        while (!all_done(load)) turn(load);
-        finish_consumers(load);
-    } else {
-        while (load->loop.now_ns < warm_ns) turn(load);
-        memset(&load->publish_ns, 0, sizeof load->publish_ns);
-        memset(&load->message_ns, 0, sizeof load->message_ns);
-        *begin = take_snapshot(load);
-        while (load->loop.now_ns < end_ns) turn(load);
-    }
-    *end = take_snapshot(load);
-}
+static const struct run_calls CALLS = {start, turn, count, is_done, finish};
 
 /* ---- connections ---- */
 
@@ -404,7 +360,7 @@ static size_t read_response(int fd, char text[RESPONSE_BYTES]) {
 }
 
 static int connect_and_identify(const struct options *o) {
-    int fd = stream_connect(o->host, o->port);
+    int fd = stream_connect(o->run.host, o->run.port);
     char json[256], command[512], answer[RESPONSE_BYTES];
     int json_bytes = snprintf(json, sizeof json,
                               "{\"client_id\":\"load\",\"user_agent\":\"mq-shards-load\",\"feature_negotiation\":true,"
@@ -444,19 +400,18 @@ static void open_connection(struct load *load, struct connection *c, bool is_pro
     c->is_producer = is_producer;
     /* A message is in flight until its FIN has been sent; besides, there may be a heartbeat to answer. */
     size_t fins = (size_t)o->rdy * 2 * FIN_BYTES + RESPONSE_BYTES;
-    size_t output_bytes = is_producer ? o->depth * load->command_bytes + RESPONSE_BYTES : fins;
-    size_t longest = FRAME_HEAD_BYTES + MESSAGE_HEAD_BYTES + o->body_bytes + RESPONSE_BYTES;
+    size_t output_bytes = is_producer ? o->depth * load->commands.bytes + RESPONSE_BYTES : fins;
+    size_t longest = FRAME_HEAD_BYTES + MESSAGE_HEAD_BYTES + o->run.body_bytes + RESPONSE_BYTES;
     stream_open(&c->stream, fd, load->loop.epoll_fd, output_bytes, longest);
 }
 
 static void open_load(struct load *load) {
     const struct options *o = &load->options;
-    loop_open(&load->loop, o->rate / o->batch);
-    load->commands_left = o->messages ? o->messages / o->batch : UINT64_MAX;
-    prepare_block(load);
-    load->in_bytes = IN_BYTES + o->body_bytes + 2 * RESPONSE_BYTES;
-    load->in = allocate(1, load->in_bytes);
-    size_t most_messages = load->in_bytes / (FRAME_HEAD_BYTES + MESSAGE_HEAD_BYTES + o->body_bytes) + 1;
+    size_t in_bytes = IN_BYTES + o->run.body_bytes + 2 * RESPONSE_BYTES;
+    loop_open(&load->loop, o->run.rate / o->batch, in_bytes);
+    load->commands_left = o->run.messages ? o->run.messages / o->batch : UINT64_MAX;
+    prepare_commands(load);
+    size_t most_messages = in_bytes / (FRAME_HEAD_BYTES + MESSAGE_HEAD_BYTES + o->run.body_bytes) + 1;
     load->fins = allocate(most_messages, FIN_BYTES);
     load->connection_count = o->producers + o->consumers;
     load->connections = allocate(load->connection_count, sizeof *load->connections);
@@ -470,129 +425,74 @@ static void close_load(struct load *load) {
     for (unsigned i = 0; i < load->connection_count; i++) stream_close(&load->connections[i].stream);
     loop_close(&load->loop);
     free(load->connections);
-    free(load->block);
-    free(load->in);
+    commands_close(&load->commands);
     free(load->fins);
 }
 
 /* ---- options and report ---- */
 
-static const char usage[] =
-    "usage: load_nsq --port PORT [options]\n"
-    "  --host A            IPv4 address (127.0.0.1)\n"
-    "  --mode MODE         full: producers and consumers (default); publish: producers only; consume: consumers only,\n"
-    "                      needs --messages\n"
-    "  --producers P       connections that publish (4)\n"
-    "  --consumers C       connections that consume (4); consumer i is on channel i % K\n"
-    "  --channels K        channels of the topic, named 0 .. K-1 (1; mode publish: 0), created before anything is\n"
-    "                      published\n"
-    "  --topic NAME        topic (load)\n"
-    "  --depth D           commands that each producer keeps unanswered (64)\n"
-    "  --batch B           messages of each command: 1 is PUB, more is MPUB (1)\n"
-    "  --rate R            messages a second, published at fixed times, instead of as many as are answered\n"
-    "  --rdy N             RDY of each consumer (1000)\n"
-    "  --body BYTES        of each message (200)\n"
-    "  --seconds S         length of the measured window (3)\n"
-    "  --warmup W          seconds before the window (0.5)\n"
-    "  --messages N        instead of a window: N messages, a multiple of --batch, from the first to the last\n"
-    "  --max-ready N       producers pause while more messages than this wait in an average channel (20000; mode "
-    "full)\n"
-    "  --output-buffer B   output_buffer_size of IDENTIFY: bytes, -1 for none (0: the server's default)\n"
-    "  --output-timeout M  output_buffer_timeout of IDENTIFY: milliseconds, -1 for none (0: the server's default)\n"
-    "  --pids A,B,...      processes of the server, whose CPU time in the window is reported\n"
-    "prints one line of JSON; times in microseconds unless named otherwise\n";
-
-static enum mode mode_named(const char *name) {
-    if (strcmp(name, "full") == 0) return MODE_FULL;
-    if (strcmp(name, "publish") == 0) return MODE_PUBLISH;
-    if (strcmp(name, "consume") == 0) return MODE_CONSUME;
-    die("no mode %s", name);
-}
-
-static void check_options(struct options *o, bool channels_given) {
-    if (o->port == 0) die("--port is missing\n%s", usage);
+static void check_options(struct options *o) {
     if (o->mode == MODE_PUBLISH) o->consumers = 0;
     if (o->mode == MODE_CONSUME) o->producers = 0;
-    if (!channels_given) o->channels = o->mode == MODE_PUBLISH ? 0 : 1;
-    if (o->mode == MODE_CONSUME && o->messages == 0) die("--mode consume needs --messages");
+    if (o->channels == BY_MODE) o->channels = o->mode == MODE_PUBLISH ? 0 : 1;
+    if (o->mode == MODE_CONSUME && o->run.messages == 0) die("--mode consume needs --messages");
     if (o->mode != MODE_CONSUME && o->producers == 0) die("no producers");
     if (o->mode != MODE_PUBLISH && (o->channels == 0 || o->consumers < o->channels))
         die("fewer consumers than channels");
-    if (o->messages % o->batch != 0) die("--messages is not a multiple of --batch");
-    if (o->rate > 0 && (o->mode == MODE_CONSUME || o->messages > 0)) die("--rate needs producers and a window");
+    if (o->run.messages % o->batch != 0) die("--messages is not a multiple of --batch");
+    if (o->run.rate > 0 && (o->mode == MODE_CONSUME || o->run.messages > 0)) die("--rate needs producers and a window");
     if (strlen(o->topic) > MAX_NAME_BYTES) die("a topic's name has no more than %d bytes", MAX_NAME_BYTES);
 }
 
 static struct options read_options(int argc, char **argv) {
-    static const struct option names[] = {
-        {"host", 1, 0, 'h'},           {"port", 1, 0, 'p'},      {"mode", 1, 0, 'm'},
-        {"producers", 1, 0, 'P'},      {"consumers", 1, 0, 'C'}, {"channels", 1, 0, 'k'},
-        {"depth", 1, 0, 'D'},          {"batch", 1, 0, 'B'},     {"rdy", 1, 0, 'R'},
-        {"body", 1, 0, 'b'},           {"seconds", 1, 0, 's'},   {"warmup", 1, 0, 'w'},
-        {"rate", 1, 0, 'f'},           {"messages", 1, 0, 'n'},  {"max-ready", 1, 0, 'r'},
-        {"topic", 1, 0, 't'},          {"pids", 1, 0, 'i'},      {"output-buffer", 1, 0, 'o'},
-        {"output-timeout", 1, 0, 'O'}, {"help", 0, 0, 'H'},      {0, 0, 0, 0}};
-    struct options o = {.host = "127.0.0.1",
-                        .producers = 4,
-                        .consumers = 4,
-                        .depth = 64,
-                        .batch = 1,
-                        .rdy = 1000,
-                        .body_bytes = 200,
-                        .seconds = 3,
-                        .warmup = 0.5,
-                        .max_ready = 20000,
-                        .topic = "load"};
-    bool channels_given = false;
-    for (int name; (name = getopt_long(argc, argv, "", names, NULL)) != -1;) {
-        switch (name) {
-        case 'h': o.host = optarg; break;
-        case 'p': o.port = (uint16_t)number(optarg, 1, 65535); break;
-        case 'm': o.mode = mode_named(optarg); break;
-        case 'P': o.producers = (unsigned)number(optarg, 0, MAX_CONNECTIONS); break;
-        case 'C': o.consumers = (unsigned)number(optarg, 0, MAX_CONNECTIONS); break;
-        case 'k':
-            o.channels = (unsigned)number(optarg, 0, MAX_CHANNELS);
-            channels_given = true;
-            break;
-        case 'D': o.depth = (unsigned)number(optarg, 1, MAX_DEPTH); break;
-        case 'B': o.batch = (unsigned)number(optarg, 1, MAX_BATCH); break;
-        case 'R': o.rdy = (unsigned)number(optarg, 1, MAX_RDY); break;
-        case 'b': o.body_bytes = (size_t)number(optarg, 1, MAX_BODY_BYTES); break;
-        case 's': o.seconds = number(optarg, 0.01, 86400); break;
-        case 'w': o.warmup = number(optarg, 0, 3600); break;
-        case 'f': o.rate = number(optarg, 1, 1e9); break;
-        case 'n': o.messages = (uint64_t)number(optarg, 1, 1e12); break;
-        case 'r': o.max_ready = (uint64_t)number(optarg, 1, 1e9); break;
-        case 't': o.topic = optarg; break;
-        case 'o': o.output_buffer_bytes = (int)number(optarg, -1, 1 << 30); break;
-        case 'O': o.output_buffer_ms = (int)number(optarg, -1, 1 << 30); break;
-        case 'i': read_pids(&o.server, optarg); break;
-        case 'H': fputs(usage, stdout); exit(0);
-        default: fputs(usage, stderr); exit(2);
-        }
-    }
-    if (optind < argc) die("what is %s?\n%s", argv[optind], usage);
-    check_options(&o, channels_given);
+    static struct options o = {
+        .run = {RUN_DEFAULTS, .body_bytes = 200},
+        .producers = 4,
+        .consumers = 4,
+        .channels = BY_MODE,
+        .depth = 64,
+        .batch = 1,
+        .rdy = 1000,
+        .max_ready = 20000,
+        .topic = "load",
+    };
+    static const struct option_row rows[] = {
+        RUN_OPTIONS(o.run, 1, MAX_BODY_BYTES),
+        RUN_RATE(o.run),
+        RUN_MESSAGES(o.run, "messages"),
+        OPTION_WORDS(
+            "mode", "MODE", o.mode, MODES,
+            "full: producers and consumers; publish: producers only; consume: consumers only, needs --messages"),
+        OPTION("producers", "P", o.producers, 0, MAX_CONNECTIONS, "connections that publish"),
+        OPTION("consumers", "C", o.consumers, 0, MAX_CONNECTIONS,
+               "connections that consume; number i is on channel i % K"),
+        OPTION("channels", "K", o.channels, 0, MAX_CHANNELS, "channels of the topic, 0 .. K-1, made first: 1, or none"),
+        OPTION_TEXTUAL("topic", "NAME", o.topic, "topic"),
+        OPTION("depth", "D", o.depth, 1, MAX_DEPTH, "commands that each producer keeps unanswered"),
+        OPTION("batch", "B", o.batch, 1, MAX_BATCH, "messages of each command: 1 is PUB, more is MPUB"),
+        OPTION("rdy", "N", o.rdy, 1, MAX_RDY, "RDY of each consumer"),
+        OPTION("max-ready", "N", o.max_ready, 1, 1e9, "producers pause while more wait in an average channel"),
+        OPTION("output-buffer", "B", o.output_buffer_bytes, -1, 1 << 30,
+               "of IDENTIFY; -1: none; 0: the server's default"),
+        OPTION("output-timeout", "M", o.output_buffer_ms, -1, 1 << 30, "of IDENTIFY, ms; the same"),
+        OPTION_END,
+    };
+    run_read_options("load_nsq", rows, &o.run, argc, argv);
+    check_options(&o);
     return o;
 }
 
-static void report(const struct load *load, const struct snapshot *begin, const struct snapshot *end) {
-    static const char *const modes[] = {"full", "publish", "consume"};
+static void report(const struct load *load, const struct run *run) {
     const struct options *o = &load->options;
-    double seconds = (double)(end->usage.time_ns - begin->usage.time_ns) / 1e9;
-    uint64_t published = end->counts.published - begin->counts.published;
-    uint64_t finished = end->counts.finished - begin->counts.finished;
-    uint64_t messages = o->mode == MODE_PUBLISH ? published : finished;
+    const struct counts *now = &load->counts, *before = &load->before;
+    uint64_t published = now->published - before->published, finished = now->finished - before->finished;
     printf("{\"mode\": \"%s\", \"producers\": %u, \"consumers\": %u, \"channels\": %u, \"depth\": %u, \"batch\": %u, "
-           "\"rdy\": %u, \"body_bytes\": %zu, \"seconds\": %.4f, \"messages\": %" PRIu64 ", \"rate\": %.0f",
-           modes[o->mode], o->producers, o->consumers, o->channels, o->depth, o->batch, o->rdy, o->body_bytes, seconds,
-           messages, (double)messages / seconds);
-    report_cpu(&begin->usage, &end->usage, o->server.count, messages, "message");
+           "\"rdy\": %u",
+           MODES[o->mode], o->producers, o->consumers, o->channels, o->depth, o->batch, o->rdy);
+    run_report(run, &o->run, o->mode == MODE_PUBLISH ? published : finished, "message");
     printf(", \"published\": %" PRIu64 ", \"finished\": %" PRIu64 ", \"redelivered\": %" PRIu64
            ", \"pauses\": %" PRIu64,
-           published, finished, end->counts.redelivered - begin->counts.redelivered,
-           end->counts.pauses - begin->counts.pauses);
+           published, finished, now->redelivered - before->redelivered, now->pauses - before->pauses);
     report_histogram("publish_us", &load->publish_ns);
     report_histogram("message_us", &load->message_ns);
     printf("}\n");
@@ -602,9 +502,8 @@ int main(int argc, char **argv) {
     static struct load load;
     load.options = read_options(argc, argv);
     open_load(&load);
-    struct snapshot begin, end;
-    run(&load, &begin, &end);
-    report(&load, &begin, &end);
+    struct run run = run_load(&load.loop, &load.options.run, &CALLS, &load);
+    report(&load, &run);
     close_load(&load);
     return 0;
 }

@@ -16,8 +16,6 @@
  * a message. The result is one line of JSON on stdout.
  */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,11 +26,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "loop.h"
-#include "measure.h"
 #include "pulsar/block.h"
 #include "pulsar/frames.h"
-#include "stream.h"
+#include "run.h"
 
 #define MAX_CONNECTIONS 60000u
 #define MAX_TOPICS      4096u /* most topics of a connection */
@@ -52,24 +48,16 @@ static const char *const MODES[] = {"full", "publish", "fill", "consume", "idle"
 static const char *const TYPES[] = {"exclusive", "shared", "failover", "key-shared"};
 
 struct options {
-    enum mode mode;
-    enum type type;
-    const char *host;
-    uint16_t port;
+    struct run_options run;
+    unsigned mode, type;
     unsigned producers, consumers; /* numbers of connections */
     unsigned topics;
     unsigned depth;
     unsigned batch;
     unsigned queue; /* permits that each consumer keeps */
     unsigned keys;
-    size_t body_bytes;
-    double seconds;
-    double warmup;
-    double rate;       /* messages a second; 0: closed loop */
-    uint64_t messages; /* 0: the run ends by time */
     uint64_t max_ready;
     const char *topic;
-    struct processes server;
 };
 
 struct counts {
@@ -88,11 +76,6 @@ struct connection {
 };
 _Static_assert(offsetof(struct connection, stream) == 0, "a connection has the address of its stream");
 
-struct snapshot {
-    struct usage usage;
-    struct counts counts;
-};
-
 struct load {
     struct options options;
     struct loop loop;
@@ -104,12 +87,11 @@ struct load {
     bool paused;
     unsigned next_connection;
     unsigned consumers_open;
-    uint8_t *in;
-    size_t in_bytes, frame_most;
-    uint8_t *acks; /* ids of messages, after room for the head of an ACK */
-    struct counts counts;
-    struct histogram publish_ns; /* from SEND to its receipt */
-    struct histogram message_ns; /* from when it was sent, or due, to delivery */
+    size_t frame_most;
+    uint8_t *acks;                /* ids of messages, after room for the head of an ACK */
+    struct counts counts, before; /* `before` the window */
+    struct histogram publish_ns;  /* from SEND to its receipt */
+    struct histogram message_ns;  /* from when it was sent, or due, to delivery */
 };
 
 static void say(struct connection *c, enum command type, const uint8_t *body, const uint8_t *end) {
@@ -141,7 +123,7 @@ static void send_some(struct load *load, struct connection *c, unsigned producer
 }
 
 static void send_all(struct load *load, struct connection *c) {
-    if (load->paused || load->options.rate > 0) return;
+    if (load->paused || load->options.run.rate > 0) return;
     for (unsigned i = 0; i < load->options.topics; i++) send_some(load, c, i, room(load, &c->producers[i]), false);
 }
 
@@ -162,7 +144,7 @@ static void send_due(struct load *load) {
 
 static void pause_or_resume(struct load *load) {
     const struct options *o = &load->options;
-    if (o->mode != MODE_FULL || o->rate > 0) return;
+    if (o->mode != MODE_FULL || o->run.rate > 0) return;
     if (!load->paused && load->ready > (int64_t)o->max_ready) {
         load->paused = true;
         load->counts.pauses++;
@@ -213,7 +195,7 @@ static void check_payload(struct load *load, const struct frame *frame) {
     if (bytes != b->frame_bytes - b->checksum_at + 2) die("an entry of %zu bytes", bytes);
     if (b->payload_bytes == 0) return;
     const uint8_t *body = frame->entry.end - b->payload_bytes + (b->body_at - b->payload_at);
-    read_body((const char *)body, load->options.body_bytes, load->loop.now_ns, &load->message_ns);
+    read_body((const char *)body, load->options.run.body_bytes, load->loop.now_ns, &load->message_ns);
 }
 
 static void take_message(struct load *load, struct connection *c, const struct frame *frame, struct acks *acks) {
@@ -259,27 +241,26 @@ static void take_frame(struct load *load, struct connection *c, const struct fra
         die_of_frame(frame);
 }
 
-static void on_readable(void *owner, struct stream *s) {
+static size_t take(void *owner, struct stream *s, const char *in, size_t bytes) {
     struct load *load = owner;
     struct connection *c = (struct connection *)s;
-    size_t bytes = stream_receive(s, (char *)load->in, load->in_bytes);
-    if (bytes == 0) return;
-    load->loop.now_ns = load->loop.last_progress_ns = now_ns();
-    const uint8_t *at = load->in, *end = load->in + bytes;
+    const uint8_t *at = (const uint8_t *)in, *end = at + bytes;
     struct acks acks = {.end = load->acks + COMMAND_BYTES};
     struct frame frame;
     for (size_t used; (used = read_frame(at, end, load->frame_most, &frame)) > 0; at += used)
         take_frame(load, c, &frame, &acks);
     send_acks(load, c, &acks);
-    stream_keep(s, (const char *)at, (size_t)(end - at));
-    if (load->options.mode == MODE_IDLE) return;
-    if (c->producers) send_all(load, c);
-    pause_or_resume(load);
+    if (load->options.mode != MODE_IDLE) {
+        if (c->producers) send_all(load, c);
+        pause_or_resume(load);
+    }
+    return bytes - (size_t)(end - at);
 }
 
-static void turn(struct load *load) {
-    loop_turn(&load->loop, on_readable, load);
-    if (load->options.rate > 0) send_due(load);
+static void turn(void *owner) {
+    struct load *load = owner;
+    loop_turn(&load->loop, take, load);
+    if (load->options.run.rate > 0) send_due(load);
 }
 
 /* ---- a run ---- */
@@ -296,13 +277,11 @@ static bool has_consumer(const struct options *o, unsigned connection, unsigned 
     return o->type == SHARED || o->type == KEY_SHARED || topic % o->consumers == connection;
 }
 
-static struct snapshot take_snapshot(const struct load *load) {
-    return (struct snapshot){.usage = usage_now(&load->options.server), .counts = load->counts};
-}
-
 /* Closes the consumers: when a broker answers that, it has handled the ACKs sent before it. */
-static void close_consumers(struct load *load) {
+static void finish(void *owner) {
+    struct load *load = owner;
     const struct options *o = &load->options;
+    if (!consumes(o)) return;
     for (unsigned i = 0; i < o->consumers; i++) {
         for (unsigned t = 0; t < o->topics; t++) {
             if (!has_consumer(o, i, t)) continue;
@@ -314,29 +293,29 @@ static void close_consumers(struct load *load) {
     while (load->consumers_open > 0) turn(load);
 }
 
-static void run(struct load *load, struct snapshot *begin, struct snapshot *end) {
+static void count(void *owner) {
+    struct load *load = owner;
+    load->before = load->counts;
+    memset(&load->publish_ns, 0, sizeof load->publish_ns);
+    memset(&load->message_ns, 0, sizeof load->message_ns);
+}
+
+static bool is_done(const void *owner) {
+    const struct load *load = owner;
+    uint64_t done = consumes(&load->options) ? load->counts.consumed : load->counts.published;
+    return done >= load->options.run.messages;
+}
+
+static void start(void *owner) {
+    struct load *load = owner;
     const struct options *o = &load->options;
-    loop_begin(&load->loop);
-    *begin = take_snapshot(load);
-    uint64_t warm_ns = begin->usage.time_ns + (uint64_t)(o->warmup * 1e9);
-    uint64_t end_ns = warm_ns + (uint64_t)(o->seconds * 1e9);
     for (unsigned i = 0; i < o->producers; i++) send_all(load, &load->connections[i]);
     for (unsigned i = 0; i < o->consumers; i++)
         for (unsigned t = 0; t < o->topics; t++)
             if (has_consumer(o, i, t)) flow(&load->connections[o->producers + i], t, o->queue);
-    if (o->messages) {
-        const uint64_t *done = consumes(o) ? &load->counts.consumed : &load->counts.published;
-        while (*done < o->messages) turn(load);
-        if (consumes(o)) close_consumers(load);
-    } else {
-        while (load->loop.now_ns < warm_ns) turn(load);
-        memset(&load->publish_ns, 0, sizeof load->publish_ns);
-        memset(&load->message_ns, 0, sizeof load->message_ns);
-        *begin = take_snapshot(load);
-        while (load->loop.now_ns < end_ns) turn(load);
-    }
-    *end = take_snapshot(load);
 }
+
+static const struct run_calls CALLS = {start, turn, count, is_done, finish};
 
 /* ---- opening connections, which still block ---- */
 
@@ -459,7 +438,7 @@ static void close_all(const struct options *o, struct asking *a) {
 
 static struct asking begin_asking(const struct load *load) {
     const struct options *o = &load->options;
-    return (struct asking){.fd = stream_connect(o->host, o->port),
+    return (struct asking){.fd = stream_connect(o->run.host, o->run.port),
                            .out = allocate(1, IN_BYTES),
                            .in = allocate(1, IN_BYTES),
                            .in_bytes = IN_BYTES};
@@ -508,14 +487,13 @@ static void subscribe_for_later(struct load *load) {
 
 static void open_load(struct load *load) {
     const struct options *o = &load->options;
-    loop_open(&load->loop, o->rate / o->batch);
-    load->sends_left = o->messages && publishes(o) ? (o->messages + o->batch - 1) / o->batch : UINT64_MAX;
-    block_open(&load->block, o->body_bytes, o->batch, o->keys, o->rate > 0 ? 1024 : o->depth);
-    if (o->rate > 0) load->block.sample = 1;
+    load->sends_left = o->run.messages && publishes(o) ? (o->run.messages + o->batch - 1) / o->batch : UINT64_MAX;
+    block_open(&load->block, o->run.body_bytes, o->batch, o->keys, o->run.rate > 0 ? 1024 : o->depth);
+    if (o->run.rate > 0) load->block.sample = 1;
     load->frame_most = load->block.frame_bytes + COMMAND_BYTES;
-    load->in_bytes = IN_BYTES + load->frame_most;
-    load->in = allocate(1, load->in_bytes);
-    load->acks = allocate(1, COMMAND_BYTES + load->in_bytes / 8 * ID_BYTES);
+    size_t in_bytes = IN_BYTES + load->frame_most;
+    loop_open(&load->loop, o->run.rate / o->batch, in_bytes);
+    load->acks = allocate(1, COMMAND_BYTES + in_bytes / 8 * ID_BYTES);
     if (o->mode == MODE_FILL) subscribe_for_later(load);
     load->connection_count = o->producers + o->consumers;
     load->connections = allocate(load->connection_count, sizeof *load->connections);
@@ -532,139 +510,81 @@ static void close_load(struct load *load) {
     loop_close(&load->loop);
     block_close(&load->block);
     free(load->connections);
-    free(load->in);
     free(load->acks);
 }
 
 /* ---- options and report ---- */
 
-static const char usage[] =
-    "usage: load_pulsar --port PORT [options]\n"
-    "  --host A            IPv4 address (127.0.0.1)\n"
-    "  --mode MODE         full: producers and consumers (default); publish: producers only; fill: the same, and "
-    "topics\n"
-    "                      have a subscription; consume: consumers only; idle: connections with a producer and a "
-    "consumer\n"
-    "                      on each of their own topics, until the program is ended\n"
-    "  --type TYPE         exclusive, shared (default), failover, key-shared\n"
-    "  --producers P       connections that publish to each topic (1)\n"
-    "  --consumers C       connections that consume: from each topic, or, exclusive, from a share of them (1)\n"
-    "  --topic NAME        topics are NAME-0, NAME-1 and so on (load)\n"
-    "  --topics T          how many; in mode idle: of each connection (1)\n"
-    "  --depth D           SENDs that each producer keeps without receipt (1)\n"
-    "  --batch B           messages in each SEND (1)\n"
-    "  --keys K            so many keys in turn (0: none)\n"
-    "  --queue Q           permits of each consumer (1000)\n"
-    "  --max-ready M       producers pause while more messages wait (20000)\n"
-    "  --rate R            messages a second, sent at fixed times, instead of as many as are taken\n"
-    "  --body BYTES        of each message (1024); times are taken from 16 on\n"
-    "  --seconds S         length of the measured window (3)\n"
-    "  --warmup W          seconds before the window (0.5)\n"
-    "  --messages N        instead of a window: N messages, from the first to the last\n"
-    "  --pids A,B,...      processes of the server, whose CPU time in the window is reported\n"
-    "prints one line of JSON; times in microseconds unless named otherwise\n";
-
-static unsigned one_of(const char *const *names, size_t count, const char *name) {
-    for (unsigned i = 0; i < count; i++)
-        if (strcmp(name, names[i]) == 0) return i;
-    die("what is %s?\n%s", name, usage);
-}
-
 static void check_options(struct options *o) {
-    if (o->port == 0) die("--port is missing\n%s", usage);
     if (!publishes(o) && o->mode != MODE_IDLE) o->producers = 0;
     if (!consumes(o)) o->consumers = 0;
-    if (o->rate > 0 && (o->mode != MODE_FULL || o->messages > 0)) die("--rate needs mode full and a window");
+    if (o->run.rate > 0 && (o->mode != MODE_FULL || o->run.messages > 0)) die("--rate needs mode full and a window");
     if (o->topics > MAX_PRODUCER_ID && publishes(o)) die("no more than %u topics", MAX_PRODUCER_ID);
-    if (o->mode == MODE_CONSUME && o->messages == 0) die("mode consume needs --messages");
+    if (o->mode == MODE_CONSUME && o->run.messages == 0) die("mode consume needs --messages");
     if (strlen(o->topic) > MAX_NAME_BYTES) die("a topic's name has no more than %d bytes", MAX_NAME_BYTES);
 }
 
 static struct options read_options(int argc, char **argv) {
-    static const struct option names[] = {{"host", 1, 0, 'h'},      {"port", 1, 0, 'p'},      {"mode", 1, 0, 'm'},
-                                          {"type", 1, 0, 'T'},      {"producers", 1, 0, 'P'}, {"consumers", 1, 0, 'C'},
-                                          {"topic", 1, 0, 't'},     {"topics", 1, 0, 'N'},    {"depth", 1, 0, 'd'},
-                                          {"batch", 1, 0, 'B'},     {"keys", 1, 0, 'k'},      {"queue", 1, 0, 'q'},
-                                          {"max-ready", 1, 0, 'r'}, {"rate", 1, 0, 'f'},      {"body", 1, 0, 'b'},
-                                          {"seconds", 1, 0, 's'},   {"warmup", 1, 0, 'w'},    {"messages", 1, 0, 'n'},
-                                          {"pids", 1, 0, 'i'},      {"help", 0, 0, 'H'},      {0, 0, 0, 0}};
-    struct options o = {.host = "127.0.0.1",
-                        .type = SHARED,
-                        .producers = 1,
-                        .consumers = 1,
-                        .topics = 1,
-                        .depth = 1,
-                        .batch = 1,
-                        .queue = 1000,
-                        .body_bytes = 1024,
-                        .seconds = 3,
-                        .warmup = 0.5,
-                        .max_ready = 20000,
-                        .topic = "load"};
-    for (int name; (name = getopt_long(argc, argv, "", names, NULL)) != -1;) {
-        switch (name) {
-        case 'h': o.host = optarg; break;
-        case 'p': o.port = (uint16_t)number(optarg, 1, 65535); break;
-        case 'm': o.mode = (enum mode)one_of(MODES, sizeof MODES / sizeof *MODES, optarg); break;
-        case 'T': o.type = (enum type)one_of(TYPES, sizeof TYPES / sizeof *TYPES, optarg); break;
-        case 'P': o.producers = (unsigned)number(optarg, 1, MAX_CONNECTIONS); break;
-        case 'C': o.consumers = (unsigned)number(optarg, 1, MAX_CONNECTIONS); break;
-        case 't': o.topic = optarg; break;
-        case 'N': o.topics = (unsigned)number(optarg, 1, MAX_TOPICS); break;
-        case 'd': o.depth = (unsigned)number(optarg, 1, MAX_DEPTH); break;
-        case 'B': o.batch = (unsigned)number(optarg, 1, MAX_BATCH); break;
-        case 'k': o.keys = (unsigned)number(optarg, 0, 999999); break;
-        case 'q': o.queue = (unsigned)number(optarg, 1, 1e6); break;
-        case 'r': o.max_ready = (uint64_t)number(optarg, 1, 1e9); break;
-        case 'f': o.rate = number(optarg, 1, 1e9); break;
-        case 'b': o.body_bytes = (size_t)number(optarg, 0, MAX_BODY_BYTES); break;
-        case 's': o.seconds = number(optarg, 0.01, 86400); break;
-        case 'w': o.warmup = number(optarg, 0, 3600); break;
-        case 'n': o.messages = (uint64_t)number(optarg, 1, 1e12); break;
-        case 'i': read_pids(&o.server, optarg); break;
-        case 'H': fputs(usage, stdout); exit(0);
-        default: fputs(usage, stderr); exit(2);
-        }
-    }
-    if (optind < argc) die("what is %s?\n%s", argv[optind], usage);
+    static struct options o = {
+        .run = {RUN_DEFAULTS, .body_bytes = 1024},
+        .type = SHARED,
+        .producers = 1,
+        .consumers = 1,
+        .topics = 1,
+        .depth = 1,
+        .batch = 1,
+        .queue = 1000,
+        .max_ready = 20000,
+        .topic = "load",
+    };
+    static const struct option_row rows[] = {
+        RUN_OPTIONS(o.run, 0, MAX_BODY_BYTES),
+        RUN_RATE(o.run),
+        RUN_MESSAGES(o.run, "messages"),
+        OPTION_WORDS("mode", "MODE", o.mode, MODES,
+                     "full: producers and consumers; publish: producers only; fill: the same, and topics have a "
+                     "subscription; consume: consumers only; idle: connections with both on each of their own topics, "
+                     "until the program is ended"),
+        OPTION_WORDS("type", "TYPE", o.type, TYPES, "of subscriptions: exclusive, shared, failover, key-shared"),
+        OPTION("producers", "P", o.producers, 1, MAX_CONNECTIONS, "connections that publish to each topic"),
+        OPTION("consumers", "C", o.consumers, 1, MAX_CONNECTIONS,
+               "connections that consume: from each topic, or, exclusive, from a share of them"),
+        OPTION_TEXTUAL("topic", "NAME", o.topic, "topics are NAME-0, NAME-1 and so on"),
+        OPTION("topics", "T", o.topics, 1, MAX_TOPICS, "how many; in mode idle: of each connection"),
+        OPTION("depth", "D", o.depth, 1, MAX_DEPTH, "SENDs that each producer keeps without receipt"),
+        OPTION("batch", "B", o.batch, 1, MAX_BATCH, "messages in each SEND"),
+        OPTION("keys", "K", o.keys, 0, 999999, "so many keys in turn; 0: none"),
+        OPTION("queue", "Q", o.queue, 1, 1e6, "permits of each consumer"),
+        OPTION("max-ready", "M", o.max_ready, 1, 1e9, "producers pause while more messages wait"),
+        OPTION_END,
+    };
+    run_read_options("load_pulsar", rows, &o.run, argc, argv);
     check_options(&o);
     return o;
 }
 
-static void report(const struct load *load, const struct snapshot *begin, const struct snapshot *end) {
+static void report(const struct load *load, const struct run *run) {
     const struct options *o = &load->options;
-    double seconds = (double)(end->usage.time_ns - begin->usage.time_ns) / 1e9;
-    uint64_t published = end->counts.published - begin->counts.published;
-    uint64_t consumed = end->counts.consumed - begin->counts.consumed;
-    uint64_t messages = consumes(o) ? consumed : published;
-    printf("{\"mode\": \"%s\", \"type\": \"%s\", \"topics\": %u, \"depth\": %u, \"batch\": %u, \"body_bytes\": %zu, "
-           "\"seconds\": %.4f, \"messages\": %" PRIu64 ", \"rate\": %.0f",
-           MODES[o->mode], TYPES[o->type], o->topics, o->depth, o->batch, o->body_bytes, seconds, messages,
-           (double)messages / seconds);
-    report_cpu(&begin->usage, &end->usage, o->server.count, messages, "message");
+    const struct counts *now = &load->counts, *before = &load->before;
+    uint64_t published = now->published - before->published, consumed = now->consumed - before->consumed;
+    printf("{\"mode\": \"%s\", \"type\": \"%s\", \"topics\": %u, \"depth\": %u, \"batch\": %u", MODES[o->mode],
+           TYPES[o->type], o->topics, o->depth, o->batch);
+    run_report(run, &o->run, consumes(o) ? consumed : published, "message");
     printf(", \"published\": %" PRIu64 ", \"consumed\": %" PRIu64 ", \"redelivered\": %" PRIu64
            ", \"pauses\": %" PRIu64,
-           published, consumed, end->counts.redelivered - begin->counts.redelivered,
-           end->counts.pauses - begin->counts.pauses);
+           published, consumed, now->redelivered - before->redelivered, now->pauses - before->pauses);
     report_histogram("publish_us", &load->publish_ns);
     report_histogram("message_us", &load->message_ns);
     printf("}\n");
-}
-
-__attribute__((noreturn)) static void stay(struct load *load) {
-    puts("ready");
-    fflush(stdout);
-    for (;; turn(load)) load->loop.last_progress_ns = now_ns();
 }
 
 int main(int argc, char **argv) {
     static struct load load;
     load.options = read_options(argc, argv);
     open_load(&load);
-    if (load.options.mode == MODE_IDLE) stay(&load);
-    struct snapshot begin, end;
-    run(&load, &begin, &end);
-    report(&load, &begin, &end);
+    if (load.options.mode == MODE_IDLE) run_idle(&load.loop, &CALLS, &load);
+    struct run run = run_load(&load.loop, &load.options.run, &CALLS, &load);
+    report(&load, &run);
     close_load(&load);
     return 0;
 }
