@@ -6,11 +6,12 @@ import contextlib
 import fcntl
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 from mq_shards.shards import durable, last_run
 from mq_shards.shards.manifest import NAME as MANIFEST
-from mq_shards.shards.manifest import Manifest
+from mq_shards.shards.manifest import Manifest, ManifestError
 from mq_shards.shards.meta import MAX_SHARDS, Meta, check_shards
 from mq_shards.shards.paths import LOCK, META, META_NEW, SHARD_NAME, segment_name, shard_path
 from mq_shards.shards.store import ShardStore
@@ -24,6 +25,7 @@ class DataDirectory:
         self.path = path
         self.shards = meta.shards
         self.id = meta.id
+        self.new = meta.new  # until `synced`: the shards have been made, and may not be on the disk yet
         self._lock = lock
 
     @classmethod
@@ -31,7 +33,7 @@ class DataDirectory:
         cls, path: Path, shards: int | None, default_shards: int = 64, *, begun: bool = False
     ) -> DataDirectory:
         """Opens the directory, or makes it with `shards` shards (None: as many as it has, or the default). `begun`:
-        makes each shard with the file of its first segment, so that workers need not sync one after the other.
+        makes each shard with the file of its first segment, and leaves it to the workers to sync that: `new` says so.
 
         Raises StoreError: another broker uses it, it has another number of shards, it holds other files, or the disk
         refuses.
@@ -45,6 +47,12 @@ class DataDirectory:
             os.close(lock)
             raise
         return cls(path, meta, lock)
+
+    def synced(self) -> None:
+        """To be called when what is new has been synced. Raises StoreError."""
+        with explained(f"{self.path / META} cannot be written"):
+            durable.save(self.path / META, Meta(self.shards, self.id).encode())
+        self.new = False
 
     def close(self) -> None:
         """Unlocks the directory for another broker."""
@@ -76,12 +84,15 @@ class DataDirectory:
     def _meta(cls, path: Path, shards: int | None, default_shards: int, *, begun: bool) -> Meta:
         with explained(f"{path / META} cannot be read"):
             try:
-                meta = Meta.decode(path / META, durable.read(path / META))
+                meta = Meta.load(path)
             except FileNotFoundError:
                 return cls._create(path, default_shards if shards is None else shards, begun=begun)
         if shards not in (None, meta.shards):
             raise StoreError(f"the data directory {path} has {meta.shards} shards, which is fixed, and not {shards}")
         check_shards(path, meta)
+        if meta.new:
+            with explained(f"the data directory {path} cannot be made"):
+                _make_shards(path, meta)
         return meta
 
     @staticmethod
@@ -114,23 +125,41 @@ class DataDirectory:
                 )
                 if not ours:
                     raise StoreError(f"{path} is not a data directory (no {META}) and not empty: it has {entry.name}")
-            meta = Meta(shards, os.urandom(16).hex())
-            folders = [shard_path(path, shard) for shard in range(shards)]
-            for shard, folder in enumerate(folders):
-                folder.mkdir(mode=0o750, exist_ok=True)
-                first = folder / segment_name(1)
-                if begun:
-                    first.touch(0o640)
-                else:
-                    first.unlink(missing_ok=True)
-                Manifest(meta.id, shard, {1: 0} if begun else {}).write(folder)
+            meta = Meta(shards, os.urandom(16).hex(), new=begun)
             if begun:
-                durable.sync_all([*(folder / MANIFEST for folder in folders), *folders])
+                _make_shards(path, meta)
+            else:
+                for shard in range(shards):
+                    folder = shard_path(path, shard)
+                    folder.mkdir(mode=0o750, exist_ok=True)
+                    (folder / segment_name(1)).unlink(missing_ok=True)
+                    Manifest(meta.id, shard).write(folder)
             last_run.write(path)
-            # The directory exists once meta.json does, and is complete then.
+            # The directory exists once meta.json does.
             durable.save(path / META, meta.encode())
             durable.sync_directory(path.resolve().parent)
         return meta
+
+
+def _make_shards(path: Path, meta: Meta) -> None:
+    """Makes what is not there of shards that are new: all, or what a power failure took."""
+    for shard in range(meta.shards):
+        folder = shard_path(path, shard)
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o750)
+        new, found = Manifest(meta.id, shard, {1: 0}), None
+        with contextlib.suppress(ManifestError):  # it was being written
+            found = Manifest.load(folder, meta.id, shard)
+        if found is None or found.segments == new.segments:
+            (folder / segment_name(1)).touch(0o640)
+        if found is None:
+            new.write(folder)
+
+
+def sync_shards(path: Path, shards: Iterable[int]) -> None:
+    """Makes the first files of new shards durable: their names, and the manifests. Raises OSError."""
+    folders = [shard_path(path, shard) for shard in shards]
+    durable.sync_all([*(folder / MANIFEST for folder in folders), *folders])
 
 
 def _is_new(file: Path) -> bool:

@@ -1,4 +1,7 @@
-"""What was fixed when a data directory was made: {"version": 1, "shards": 64, "id": "..."}, written once."""
+"""What was fixed when a data directory was made: {"version": 1, "shards": 64, "id": "..."}.
+
+It is written when all is made, and once more when all of that is on the disk, which "new" is for: see Meta.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +27,18 @@ class Meta(NamedTuple):
     shards: int
     id: str
     manifests: bool = True  # whether shards have manifests; False: made by a version that had none
+    new: bool = False  # whether a power failure may still take folders and files of shards, and nothing of worth
 
     def encode(self) -> bytes:
         found = {"version": VERSION, "shards": self.shards, "id": self.id, "manifests": self.manifests}
+        if self.new:
+            found["new"] = True
         return json.dumps(found).encode() + b"\n"
+
+    @staticmethod
+    def load(directory: Path) -> Meta:
+        """Raises StoreError if what it says is damaged, and OSError."""
+        return Meta.decode(directory / META, durable.read(directory / META))
 
     @staticmethod
     def decode(path: Path, text: bytes) -> Meta:
@@ -40,13 +51,13 @@ class Meta(NamedTuple):
             raise StoreError(f"{path} is of version {version!r}; this program reads version {VERSION}")
         if type(shards) is not int or not 1 <= shards <= MAX_SHARDS or not isinstance(identity, str):
             raise StoreError(f"{path} is damaged: {shards!r} shards, id {identity!r}")
-        return Meta(shards, identity, found.get("manifests") is True)
+        return Meta(shards, identity, found.get("manifests") is True, found.get("new") is True)
 
 
 def read_meta(path: Path) -> Meta:
     """Reads meta.json of an existing data directory, without its lock. Raises StoreError."""
     with explained(f"{path / META} cannot be read"):
-        meta = Meta.decode(path / META, durable.read(path / META))
+        meta = Meta.load(path)
     check_shards(path, meta)
     return meta
 

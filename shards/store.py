@@ -33,7 +33,6 @@ from mq_shards.shards.paths import (
     COPIES_NAME,
     HEADS_NAME,
     KNOWN_NAME,
-    META,
     SEGMENT_NAME,
     copies_name,
     heads_name,
@@ -146,11 +145,13 @@ def _read_begun(path: Path) -> int:
 class ShardStore:
     """The segments of a shard in a data directory, as files. Holds a lock on the shard until it is closed."""
 
-    def __init__(self, directory: Path, shard: int, refuse: bool = False) -> None:
-        """Raises StoreError; if `refuse` is set also for a folder that is gone or no directory. Otherwise the folder is
-        made anew, and what has its name is put aside."""
+    def __init__(self, directory: Path, shard: int, refuse: bool = False, meta: Meta | None = None) -> None:
+        """`meta`: the directory's, if it has been read. Raises StoreError; if `refuse` is set also for a folder that is
+        gone or no directory. Otherwise the folder is made anew, and what has its name is put aside."""
         self.path = shard_path(directory, shard)
         self.shard = shard
+        if meta is not None:
+            self._meta = meta
         self._manifest: Manifest | None = None  # as last saved
         self._spare = 0  # number of an empty segment that is made and listed in advance; 0: none
         self._going: list[int] = []  # segments that are dropped, and whose files are not removed yet
@@ -249,8 +250,7 @@ class ShardStore:
 
     @cached_property
     def _meta(self) -> Meta:
-        meta = self.path.parent / META
-        return Meta.decode(meta, durable.read(meta))
+        return Meta.load(self.path.parent)
 
     @property
     def _directory_id(self) -> str:

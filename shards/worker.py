@@ -22,6 +22,7 @@ from mq_shards.csrc._core import ffi, lib
 from mq_shards.ringbuf.control import STDERR, Control, Message
 from mq_shards.shards import durable, heads, retention
 from mq_shards.shards.checksum import crc32c
+from mq_shards.shards.data_directory import sync_shards
 from mq_shards.shards.descriptors import Share, check_descriptors
 from mq_shards.shards.erased import ErasedSegments, Mark
 from mq_shards.shards.errands import Errands
@@ -29,6 +30,7 @@ from mq_shards.shards.hold import hold
 from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
 from mq_shards.shards.made import Made, allocated, keep_copies, make
 from mq_shards.shards.memory import MemoryStore
+from mq_shards.shards.meta import read_meta
 from mq_shards.shards.paths import segment_name, shard_path
 from mq_shards.shards.readers import Unread
 from mq_shards.shards.recovery import Recovery
@@ -92,11 +94,14 @@ class Worker:
         self._data_dir = start["data_dir"]
         self._refuses_damage = start.get("damage") == "refuse"
         self._lost_end = bool(start.get("lost_end"))
+        self._new = partial(sync_shards, Path(self._data_dir), self._own) if start.get("new") else None
+        self._meta = None if self._in_memory else read_meta(Path(self._data_dir))
         self._unread = None if self._in_memory else Unread(Path(self._data_dir))
         self._erased = None if self._in_memory else ErasedSegments(Path(self._data_dir))
         self._begin: Final = partial(_begin, start, board_fd, wake_fd)
         self._worker = self._begin()
         self._background_sync = start["sync"] != "never"
+        self._sync_first = start["sync"] == "always"
         self._memory: dict[int, dict[int, int]] = {}
         # Set once it serves, if it has a disk to wait for.
         self._errands: Errands | None = None
@@ -114,7 +119,7 @@ class Worker:
 
     def _store(self, shard: int) -> SegmentStore:
         if not self._in_memory:
-            return ShardStore(Path(self._data_dir), shard, self._refuses_damage)
+            return ShardStore(Path(self._data_dir), shard, self._refuses_damage, self._meta)
         return MemoryStore(
             shard,
             self._memory.get(shard, {}),
@@ -140,9 +145,20 @@ class Worker:
         check_descriptors(len(self._own), new)
         if self._in_memory:
             self._share.check(len(self._own))
-        self._supply()
+        if self._new and self._sync_first:
+            self._synced(self._new())
+        if self._lost_end:
+            self._supply()
         noted = not self._lost_end or (lib.worker_note_ends(self._worker) and lib.worker_flush(self._worker))
         self._control.send({"did": "recovered", "shards": len(self._own), "noted": bool(noted), **recovery.report()})
+        self._supply()  # while the acceptors start
+
+    def _synced(self, failed: OSError | None) -> None:
+        if failed is None:
+            self._new = None
+            self._control.send({"did": "synced"})
+        else:  # whoever owns them next does it
+            log.error("the folders of new shards cannot be synced: %s", failed)
 
     def _open(self, shard: int) -> ShardFiles:
         if shard in self._files:
@@ -220,6 +236,8 @@ class Worker:
         for shard, files in self._files.items():
             files.cut = max(0, lib.worker_active_segment(self._worker, shard) - 1)
         lib.worker_leave_uncut(self._worker)
+        if self._new:
+            self._errands.run(self._new, self._synced)
         # An errand that computes for long must not keep the serving thread waiting.
         sys.setswitchinterval(SWITCH_S)
         self._ears = select.epoll()

@@ -52,11 +52,11 @@ def raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def preload(children: Iterable[Child], loads: Iterable[Callable[[], object]]) -> None:
-    """Loads the modules of all children in the supervisor, so that they share the memory, and calls `loads`, which load
-    more. To be called before the first fork: what loading touches is shared then, too, while afterwards each process
-    would have a copy of it."""
-    for entry in {child.entry: None for child in children}:
+def preload(entries: Iterable[str], loads: Iterable[Callable[[], object]]) -> None:
+    """Loads the modules of all children (see Child.entry) in the supervisor, so that they share the memory, and calls
+    `loads`, which load more. To be called before the first fork of one that stays: what loading touches is shared then,
+    too, while afterwards each process would have a copy of it."""
+    for entry in entries:
         with contextlib.suppress(Exception):  # the child fails at the same import, logs why, and dies
             _load(entry)
     for load in loads:

@@ -1,7 +1,7 @@
 """What the broker takes before any of its processes runs: sockets, the data directory with its lock, the board.
 
 In this order, since those that keep out a second broker come first. All of it is given back when the broker ends. Must
-never: start a process.
+never: start a process that stays.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,9 +18,11 @@ from mq_shards.ringbuf import board, listening
 from mq_shards.shards import last_run
 from mq_shards.shards.data_directory import DataDirectory
 from mq_shards.shards.last_run import LastRun
+from mq_shards.shards.paths import META
 from mq_shards.shards.store_error import explained
 from mq_shards.supervisor import inherited, privileges, unix_sockets
 from mq_shards.supervisor.barrier import Barrier
+from mq_shards.supervisor.beside import beside
 from mq_shards.supervisor.listeners import BACKLOG, Listener, listen_on
 from mq_shards.supervisor.options.defaults import DEFAULT_SHARDS
 from mq_shards.supervisor.options.listen import Listen
@@ -37,13 +40,17 @@ class Resources:
     """What the broker owns before it has a process."""
 
     listeners: list[Listener]
-    data_dir: str | None  # None: messages are kept in memory only
+    directory: DataDirectory | None  # None: messages are kept in memory only
     shards: int
     workers: int  # how many processes the shards are divided among
     board_fd: int
     barrier: Barrier | None  # None: there is no data directory
     backups: socket.socket | None  # where backups ask for the barrier
     last_run: LastRun | None
+
+    @property
+    def data_dir(self) -> str | None:
+        return None if self.directory is None else str(self.directory.path)
 
     @property
     def addresses(self) -> list[Listen]:
@@ -60,17 +67,20 @@ class Resources:
         return True
 
 
-def take(options: Options, stack: contextlib.ExitStack) -> Resources:
-    """`stack` gives all of it back. Raises StartError, ListenError, StoreError, OptionsError, or OSError when memory or
+def take(options: Options, stack: contextlib.ExitStack, load: Callable[[], object]) -> Resources:
+    """`stack` gives all of it back. `load` loads what the processes will need: the disk is not waited for meanwhile.
+    Raises StartError, ListenError, StoreError, OptionsError, or OSError when memory or
     descriptors are short."""
     listeners = _take_sockets(options, stack)
+    with _data_directory_made(options):
+        load()
     cores = len(os.sched_getaffinity(0))
-    shards, barrier, backups, last = _open_data(options, cores, stack)
+    directory, barrier, backups, last = _open_data(options, stack)
+    shards = shards_in_memory(options, cores) if directory is None else directory.shards
     workers = worker_count(options.workers, options.acceptors, shards, cores)
     board_fd = board.create()
     stack.callback(os.close, board_fd)
-    data_dir = None if options.data_dir is None else str(options.data_dir)
-    return Resources(listeners, data_dir, shards, workers, board_fd, barrier, backups, last)
+    return Resources(listeners, directory, shards, workers, board_fd, barrier, backups, last)
 
 
 def _take_sockets(options: Options, stack: contextlib.ExitStack) -> list[Listener]:
@@ -102,12 +112,20 @@ def _take_sockets(options: Options, stack: contextlib.ExitStack) -> list[Listene
     return listeners
 
 
+def _data_directory_made(options: Options) -> contextlib.AbstractContextManager[None]:
+    """Has a data directory that is new made beside what is done in this context."""
+    path = options.data_dir
+    if path is None or os.path.lexists(path / META):
+        return contextlib.nullcontext()
+    return beside(lambda: DataDirectory.open_or_create(path, options.shards, DEFAULT_SHARDS, begun=True).close())
+
+
 def _open_data(
-    options: Options, cores: int, stack: contextlib.ExitStack
-) -> tuple[int, Barrier | None, socket.socket | None, LastRun | None]:
-    """Locks the data directory, if there is one, and learns how many shards it has."""
+    options: Options, stack: contextlib.ExitStack
+) -> tuple[DataDirectory | None, Barrier | None, socket.socket | None, LastRun | None]:
+    """Locks the data directory, if there is one."""
     if options.data_dir is None:
-        return shards_in_memory(options, cores), None, None, None
+        return None, None, None, None
     directory = DataDirectory.open_or_create(options.data_dir, options.shards, DEFAULT_SHARDS, begun=True)
     stack.callback(directory.close)
     barrier = Barrier(directory.shards)
@@ -118,4 +136,4 @@ def _open_data(
         last = LastRun.look(options.data_dir)
     if last.why_lost:
         log.info("all seqs and ids go on far behind what is there, so that none is given out twice: %s", last.why_lost)
-    return directory.shards, barrier, backups, last
+    return directory, barrier, backups, last

@@ -98,6 +98,7 @@ class Starter:
             "sync": "never" if resources.data_dir is None else options.sync,
             "damage": options.damage,
             "lost_end": resources.last_run is not None and bool(resources.last_run.why_lost),
+            "new": resources.directory is not None and resources.directory.new,
             "kept_segments": self._kept_segments(options),
             **_common(worker, options),
         }

@@ -14,7 +14,7 @@ connection, except to close those that nobody can serve (away.py). It talks to a
     from it          ready, pong, share, obeyed, lame-duck-over, stopped
     to a worker      start, peer (an acceptor and the two rings to it), gone, segment, go, ping, hold, release,
                      stderr, stop
-    from it          recovered, refused, keep, drop, disk, pong, held, released, stopped
+    from it          recovered, synced, refused, keep, drop, disk, pong, held, released, stopped
 
 The gateway (HTTP, and reports to other servers) is one more acceptor to a worker and to most of this module:
 the last one. It gets the same messages; its "start" also holds the addresses of all listeners and the data directory,
@@ -106,6 +106,7 @@ class Supervisor:
         self._failed = False
         self._noted = True  # whether what the last run may have lost is made up for
         self._workers_stopped = 0
+        self._synced: set[int] = set()  # workers whose part of a new data directory is on the disk
 
     def run(self) -> int:
         """Serves until told to stop; returns the exit status. Raises StartError or OptionsError if it cannot begin."""
@@ -120,7 +121,6 @@ class Supervisor:
             try:
                 self._prepare(stack)
                 self._notifier.status("recovering")
-                preload(self._processes.all, self._spoken())
                 gc.freeze()  # what is loaded stays: to look through it once costs as much as a fork
                 gc.enable()
                 for worker in self._processes.workers:
@@ -138,7 +138,7 @@ class Supervisor:
 
     def _prepare(self, stack: contextlib.ExitStack) -> None:
         options = self._options
-        ours = self._resources = resources.take(options, stack)
+        ours = self._resources = resources.take(options, stack, partial(preload, self._entries, self._spoken()))
         if ours.backups is not None:
             self._watch(ours.backups, partial(self._on_backup, ours.backups))
         has_gateway = options.gateway or services.is_left(ours.data_dir)
@@ -216,6 +216,8 @@ class Supervisor:
                     self._refused(child, f"cannot serve: {message['reason']}")
                     if child.role == "worker" and self._stage in (Stage.RECOVERING, Stage.STARTING):
                         self._fail(self._clock())
+                case "synced" if child.role == "worker":
+                    self._has_synced(child)
                 case "held" | "released" if child.role == "worker" and barrier is not None:
                     barrier.heard(child, message)
                 case "pong":
@@ -227,6 +229,17 @@ class Supervisor:
         finally:
             for fd in fds:
                 os.close(fd)
+
+    def _has_synced(self, worker: Child) -> None:
+        """After the last worker, the data directory is new no more. If that cannot be noted, a next start does it."""
+        self._synced.add(worker.index)
+        directory = self._resources.directory
+        if directory is None or len(self._synced) < len(self._processes.workers):
+            return
+        try:
+            directory.synced()
+        except StoreError as error:
+            log.warning("%s", error)
 
     def _refused(self, child: Child, why: str) -> None:
         log.error("%s %s", child.title, why)
@@ -385,7 +398,7 @@ class Supervisor:
 
     def _spoken(self) -> list[Callable[[], object]]:
         """What loads the modules that acceptors need of each protocol."""
-        names = {*(address.spoken for address in self._resources.addresses), *self._options.contents}
+        names = {*(address.spoken for address in self._options.listen), *self._options.contents}
         return [PROTOCOLS[name].serving_class for name in sorted(names & PROTOCOLS.keys())]
 
     def _wait_s(self) -> float | None:

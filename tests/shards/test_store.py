@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from mq_shards.csrc._core import ffi, lib
-from mq_shards.shards.data_directory import DataDirectory
+from mq_shards.shards.data_directory import DataDirectory, sync_shards
 from mq_shards.shards.dump import Damage, Record, decode_segment, main
 from mq_shards.shards.layout import RECORD_BYTES
 from mq_shards.shards.memory import MemoryStore
-from mq_shards.shards.meta import read_meta
+from mq_shards.shards.meta import Meta, read_meta
 from mq_shards.shards.paths import segment_name, shard_path
 from mq_shards.shards.segment_header import Header, decode_header, encode_header
 from mq_shards.shards.store import Recovered, SegmentStore, ShardStore
@@ -144,7 +144,7 @@ def test_a_crash_while_it_was_made_is_made_good(tmp_path: Path, begun: bool) -> 
     directory.close()
 
 
-def test_a_directory_that_is_begun_is_durable_and_a_start_in_it_syncs_nothing(
+def test_a_directory_that_is_begun_is_synced_all_at_once_and_a_start_in_it_syncs_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
@@ -156,9 +156,17 @@ def test_a_directory_that_is_begun_is_durable_and_a_start_in_it_syncs_nothing(
 
     monkeypatch.setattr(os, "fsync", noted)
     directory = DataDirectory.open_or_create(tmp_path / "data", 8, begun=True)
+    assert {str(directory.path), str(tmp_path)} <= set(synced), "the directory exists"
+    assert not any("shard-" in path for path in synced), "nobody waits for its shards"
+    assert directory.new
+    assert Meta.load(directory.path).new
+    sync_shards(directory.path, range(8))
     for shard in range(8):
         folder = shard_path(directory.path, shard)
         assert {str(folder), str(folder / "manifest.json")} <= set(synced)
+    directory.synced()
+    assert not directory.new
+    assert Meta.load(directory.path) == Meta(8, directory.id)
     synced.clear()
     for shard in range(8):
         store = directory.shard(shard)
@@ -171,6 +179,32 @@ def test_a_directory_that_is_begun_is_durable_and_a_start_in_it_syncs_nothing(
         os.close(store.create(2))  # which is listed as any other
         synced.clear()
         store.close()
+    directory.close()
+
+
+def test_what_a_power_failure_took_of_a_new_directory_is_made_again_without_a_word(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    DataDirectory.open_or_create(data, 8, begun=True).close()
+    shutil.rmtree(shard_path(data, 1))
+    for name in ("manifest.json", segment_name(1)):
+        (shard_path(data, 2) / name).unlink()
+    (shard_path(data, 3) / "manifest.json").write_bytes(b"")
+    (shard_path(data, 4) / "manifest.json").write_text('{"version": 1, "dire')
+    (shard_path(data, 5) / segment_name(1)).unlink()
+    (shard_path(data, 6) / "manifest.json").unlink()
+    with (shard_path(data, 6) / segment_name(1)).open("r+b") as segment:
+        write_records(os.dup(segment.fileno()), 1, BODIES, shard=6)
+    directory = DataDirectory.open_or_create(data, None, begun=True)
+    assert directory.new, "nobody has synced it"
+    for shard in range(8):
+        store = directory.shard(shard)
+        assert store.recover(refuse=True) == Recovered([1] if shard == 6 else [], [], [])
+        store.close()
+    directory.synced()
+    directory.close()
+    shutil.rmtree(shard_path(data, 1))
+    directory = DataDirectory.open_or_create(data, None, begun=True)
+    assert not shard_path(data, 1).exists(), "a directory that is not new is never mended here"
     directory.close()
 
 
