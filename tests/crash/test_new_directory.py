@@ -35,9 +35,7 @@ def test_it_is_served_meanwhile_and_new_no_more_when_that_is_done(
     with running(shape, data_dir=data, env=environment) as server, Wire(server) as wire:
         job = wire.put(b"meanwhile")
         assert Meta.load(data).new
-        server.replace("mq-worker-0")
-        wait_until(lambda: wire.exchange(f"peek {job}").body == b"meanwhile", "the next worker has it")
-        assert Meta.load(data).new
+        assert wire.exchange(f"peek {job}").body == b"meanwhile"
         held.unlink()
         wait_until(lambda: not Meta.load(data).new, "it is on the disk")
 
