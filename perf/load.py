@@ -17,7 +17,8 @@ from typing import Any, Final, TypeVar
 
 HERE: Final = Path(__file__).resolve().parent
 CORE: Final = HERE.parent / "csrc"
-GENERATOR: Final = ("commands.c", "loop.c", "measure.c", "options.c", "run.c", "stream.c")  # what each load generator is built with
+# What each load generator is built with.
+GENERATOR: Final = ("commands.c", "loop.c", "measure.c", "options.c", "run.c", "stream.c")
 FLAGS: Final = ("-std=c11", "-O3", "-g", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wvla", "-Werror")
 INCLUDED: Final = (f"-I{HERE}", f"-I{CORE}")
 # A run that takes so long beyond its own window hangs: a generator itself gives up after 20 s without a reply.
