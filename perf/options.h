@@ -1,5 +1,5 @@
-/* The options of a load generator, as a table: what each is called, what may be given, and where it is kept. Its help is
- * made of the same table. */
+/* The options of a load generator, as a table: what each is called, what may be given, and where it is kept. The help
+ * is made of the same table. */
 #ifndef MQ_PERF_OPTIONS_H
 #define MQ_PERF_OPTIONS_H
 

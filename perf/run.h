@@ -58,8 +58,8 @@ struct run run_load(struct loop *loop, const struct run_options *o, const struct
 /* Says that all connections are there, and keeps them until the program is ended. */
 __attribute__((noreturn)) void run_idle(struct loop *loop, const struct run_calls *calls, void *load);
 
-/* Prints members of a JSON object, after the first: how long the run was, how many things named `unit` there were, their
- * rate, and what CPU time they took. */
+/* Prints members of a JSON object, after the first: how long the run was, how many things named `unit` there were,
+ * their rate, and what CPU time they took. */
 void run_report(const struct run *run, const struct run_options *o, uint64_t count, const char *unit);
 
 #endif

@@ -83,6 +83,13 @@ def measured(plan: Plan, product: Product, result: Messages) -> dict[str, float]
     return found
 
 
+def half_of_the_highest(plan: Plan, scenario: str, variant: str, once: Callable[[Product], Messages]) -> float:
+    """The rate at which latencies are measured: half of the highest that the last product reaches in a closed loop."""
+    plan.say(f"{scenario}, {variant}: the highest rate")
+    last = plan.products[-1]
+    return max(measured(plan, last, once(last))["rate"] for _ in range(plan.rounds)) / 2
+
+
 def message_latency(plan: Plan, latency: Latency | None) -> dict[str, float]:
     """Returns what LATENCY_UNITS has of the time to delivery."""
     assert latency is not None  # every message that was delivered has a stamp

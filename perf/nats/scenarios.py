@@ -28,6 +28,7 @@ from perf.scenarios import (
     Plan,
     Scenario,
     Units,
+    half_of_the_highest,
     in_turn,
     measured,
     message_latency,
@@ -85,7 +86,12 @@ class Latency:
 
     def measure(self, plan: Plan) -> Figures:
         arguments = (*self.arguments, *window(plan))
-        rate = self._highest(plan, arguments) / 2
+
+        def unpaced(product: Product) -> generator.Nats:
+            with Broker(product, MEMORY, plan.base) as broker:
+                return generator.run(broker.port, arguments, broker.pids())
+
+        rate = half_of_the_highest(plan, self.name, self.variant, unpaced)
         paced = (*arguments, "--rate", str(rate), "--window", str(PACED_WINDOW))
 
         def once(product: Product) -> Measurement:
@@ -94,15 +100,6 @@ class Latency:
             return measured(plan, product, result) | message_latency(plan, result.latency)
 
         return in_turn(plan, self.name, self.variant, once, LATENCY_UNITS, {"message_p99": 1.0})
-
-    def _highest(self, plan: Plan, arguments: tuple[str, ...]) -> float:
-        plan.say(f"{self.name}, {self.variant}: the highest rate")
-        found: list[float] = []
-        for _ in range(plan.rounds):
-            with Broker(plan.products[-1], MEMORY, plan.base) as broker:
-                result = generator.run(broker.port, arguments, broker.pids())
-            found.append(measured(plan, plan.products[-1], result)["rate"])
-        return max(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -460,9 +460,9 @@ static struct options read_options(int argc, char **argv) {
         RUN_OPTIONS(o.run, 1, MAX_BODY_BYTES),
         RUN_RATE(o.run),
         RUN_MESSAGES(o.run, "messages"),
-        OPTION_WORDS(
-            "mode", "MODE", o.mode, MODES,
-            "full: producers and consumers; publish: producers only; consume: consumers only, needs --messages"),
+        OPTION_WORDS("mode", "MODE", o.mode, MODES,
+                     "full: producers and consumers; publish: producers only; consume: consumers only, needs "
+                     "--messages"),
         OPTION("producers", "P", o.producers, 0, MAX_CONNECTIONS, "connections that publish"),
         OPTION("consumers", "C", o.consumers, 0, MAX_CONNECTIONS,
                "connections that consume; number i is on channel i % K"),

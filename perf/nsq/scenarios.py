@@ -21,6 +21,7 @@ from perf.scenarios import (
     Measurement,
     Plan,
     Scenario,
+    half_of_the_highest,
     in_turn,
     measured,
     message_latency,
@@ -89,7 +90,12 @@ class Latency:
 
     def measure(self, plan: Plan) -> Figures:
         arguments = ("--producers", "4", "--consumers", "4", *self.arguments, *window(plan), *BODY)
-        rate = self._highest(plan, arguments) / 2
+
+        def unpaced(product: Product) -> generator.Nsq:
+            with Broker(product, DISK, plan.base) as broker:
+                return generator.run(broker.port, (*arguments, "--depth", "64", "--max-ready", "5000"), broker.pids())
+
+        rate = half_of_the_highest(plan, self.name, self.variant, unpaced)
         # At this depth producers wait only if the broker is far behind.
         paced = (*arguments, "--rate", str(rate), "--depth", "2000")
 
@@ -99,15 +105,6 @@ class Latency:
             return measured(plan, product, result) | message_latency(plan, result.message)
 
         return in_turn(plan, self.name, self.variant, once, LATENCY_UNITS, self.targets)
-
-    def _highest(self, plan: Plan, arguments: tuple[str, ...]) -> float:
-        plan.say(f"{self.name}, {self.variant}: the highest rate")
-        found: list[float] = []
-        for _ in range(plan.rounds):
-            with Broker(plan.products[-1], DISK, plan.base) as broker:
-                result = generator.run(broker.port, (*arguments, "--depth", "64", "--max-ready", "5000"), broker.pids())
-            found.append(measured(plan, plan.products[-1], result)["rate"])
-        return max(found)
 
 
 @dataclass(frozen=True, slots=True)
