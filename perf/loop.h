@@ -28,7 +28,7 @@ struct loop {
 /* Takes input of a stream, and returns how many bytes it has used; the others come again. */
 typedef size_t loop_take(void *owner, struct stream *s, const char *in, size_t bytes);
 
-/* `rate`: things due a second; 0: a closed loop. `in_bytes`: room for what was left before and what one recv() brings. */
+/* `rate`: things due a second; 0: a closed loop. `in_bytes`: room for what was left before and what recv() brings. */
 void loop_open(struct loop *l, double rate, size_t in_bytes);
 void loop_close(struct loop *l);
 
