@@ -88,6 +88,10 @@ static void handle_upcalls(void) {
 
 /* --- clients ------------------------------------------------------------------------------------------------------ */
 
+static bool begins(const uint8_t *line, size_t bytes, const char *word) {
+    return bytes >= strlen(word) && !memcmp(line, word, strlen(word));
+}
+
 /* A whole reply off the front of what was received: how long it is, or 0 if there is none yet. */
 static size_t reply_bytes(const uint8_t *got, size_t bytes) {
     static const char *const words[] = {
@@ -104,10 +108,10 @@ static size_t reply_bytes(const uint8_t *got, size_t bytes) {
     size_t line = (size_t)(end - got);
     bool known = false;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        known |= line >= strlen(words[i]) && !memcmp(got, words[i], strlen(words[i]));
+        known |= begins(got, line, words[i]);
     assert(known && "a client was sent something that is no reply");
-    bool is_figures = !memcmp(got, "OK ", 3);
-    if (memcmp(got, "RESERVED ", 9) && memcmp(got, "FOUND ", 6) && !is_figures) return line + 2;
+    bool is_figures = begins(got, line, "OK ");
+    if (!begins(got, line, "RESERVED ") && !begins(got, line, "FOUND ") && !is_figures) return line + 2;
     char text[64];
     assert(line < sizeof text);
     memcpy(text, got, line);
