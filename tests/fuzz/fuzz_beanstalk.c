@@ -107,8 +107,7 @@ static size_t reply_bytes(const uint8_t *got, size_t bytes) {
     }
     size_t line = (size_t)(end - got);
     bool known = false;
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        known |= begins(got, line, words[i]);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) known |= begins(got, line, words[i]);
     assert(known && "a client was sent something that is no reply");
     bool is_figures = begins(got, line, "OK ");
     if (!begins(got, line, "RESERVED ") && !begins(got, line, "FOUND ") && !is_figures) return line + 2;
