@@ -44,8 +44,8 @@ static void done(uint32_t conn, const char *line) {
     acceptor_resume(world.acceptor, conn);
 }
 
-static bool begins(const struct upcall *u, const char *prefix) {
-    return u->bytes_count >= strlen(prefix) && !memcmp(u->bytes, prefix, strlen(prefix));
+static bool begins(const uint8_t *line, size_t bytes, const char *word) {
+    return bytes >= strlen(word) && !memcmp(line, word, strlen(word));
 }
 
 static void list_all(const struct upcall *u) {
@@ -55,9 +55,9 @@ static void list_all(const struct upcall *u) {
 }
 
 static void command(const struct upcall *u) {
-    if (begins(u, "list-tubes"))
+    if (begins(u->bytes, u->bytes_count, "list-tubes"))
         list_all(u);
-    else if (begins(u, "quit"))
+    else if (begins(u->bytes, u->bytes_count, "quit"))
         acceptor_close(world.acceptor, u->conn);
     else
         done(u->conn, "NOT_FOUND\r\n");
@@ -87,10 +87,6 @@ static void handle_upcalls(void) {
 }
 
 /* --- clients ------------------------------------------------------------------------------------------------------ */
-
-static bool begins(const uint8_t *line, size_t bytes, const char *word) {
-    return bytes >= strlen(word) && !memcmp(line, word, strlen(word));
-}
 
 /* A whole reply off the front of what was received: how long it is, or 0 if there is none yet. */
 static size_t reply_bytes(const uint8_t *got, size_t bytes) {
