@@ -8,19 +8,12 @@
 #include <sys/mman.h>
 
 #include "base/arena_pages.h"
+#include "draw.h"
 
 enum { LIMIT = 20000, STEPS = 80000, PAGE = 4096 };
 
 static bool there[LIMIT];
 static uint32_t all[LIMIT], count;
-static uint64_t state;
-
-static uint64_t draw(uint64_t below) {
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state % below;
-}
 
 static void fill(const struct arena *arena, uint32_t number) {
     memset(arena_at(arena, number), (int)(number % 251 + 1), arena->item_bytes);
@@ -83,7 +76,7 @@ static void play(size_t item_bytes) {
 }
 
 int main(void) {
-    state = 88172645463325252u;
+    random_seed(1);
     play(536);
     play(4096);
     play(200);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/subjects.h"
+#include "draw.h"
 
 enum { PATTERNS = 6000, STAY = 1500, WALKS = 25, PIECE = 64, AT_ONE_PLACE = 16 };
 
@@ -14,15 +15,7 @@ static struct subject_entry entries[PATTERNS];
 static uint32_t seen[PATTERNS];
 static bool there[PATTERNS];
 static struct subjects *subjects;
-static uint64_t random_state;
 static size_t in_piece;
-
-static uint64_t draw(uint64_t below) {
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return random_state % below;
-}
 
 /* Some have wildcards; of those some end with ">", one at the very first token. */
 static size_t text_of(uint32_t n, char *out, size_t room) {
@@ -74,7 +67,7 @@ static void walk(uint32_t most) {
 }
 
 int main(void) {
-    random_state = 88172645463325252u;
+    random_seed(1);
     for (uint32_t round = 0; round < WALKS; round++) {
         subjects = subjects_new(siphash_key(round + 1));
         for (uint32_t n = 0; n < STAY; n++) add(n);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/treap.h"
+#include "draw.h"
 
 enum { ITEMS = 4096, ROUNDS = 12 };
 
@@ -18,14 +19,6 @@ struct item {
 
 static struct item items[ITEMS + 1];
 static uint32_t model[ITEMS], count, root, unused[ITEMS], unused_count;
-static uint64_t random_state;
-
-static uint64_t draw(uint64_t below) {
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return (random_state >> 11) % below;
-}
 
 static struct treap_nodes nodes(void) {
     return (struct treap_nodes){(char *)items + offsetof(struct item, node), sizeof *items};
@@ -91,7 +84,7 @@ static uint32_t some_place(uint32_t how, uint32_t most) {
 }
 
 static void play(uint64_t seed) {
-    random_state = seed * 0x9e3779b97f4a7c15u + 1;
+    random_seed(seed);
     int few = seed % 4 == 3;
     for (uint32_t round = 0; round < ROUNDS; round++) {
         uint32_t how = (uint32_t)draw(4), wanted = (uint32_t)draw(ITEMS);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/wheel.h"
+#include "draw.h"
 
 enum { ITEMS = 20000 };
 
@@ -18,14 +19,7 @@ static struct item items[ITEMS];
 static uint64_t model[ITEMS]; /* due; 0: off */
 static uint32_t orders[ITEMS];
 static struct wheel wheel;
-static uint64_t now, random_state;
-
-static uint64_t draw(uint64_t below) {
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return random_state % below;
-}
+static uint64_t now;
 
 static struct timers timers(void) {
     return (struct timers){(char *)items + offsetof(struct item, timer), sizeof *items};
@@ -82,7 +76,7 @@ static void pass(uint64_t by) {
 }
 
 static void run(uint64_t seed, uint32_t used, uint32_t steps) {
-    random_state = seed * 0x9e3779b97f4a7c15u + 1;
+    random_seed(seed);
     memset(model, 0, sizeof model);
     for (uint32_t i = 0; i < ITEMS; i++) items[i].timer.previous = TIMER_OFF;
     now = draw(2) ? 1 + draw((uint64_t)1 << 60) : 1;
@@ -104,7 +98,7 @@ static void run(uint64_t seed, uint32_t used, uint32_t steps) {
 /* Many in one slot: each call deals out no more than it may, nobody is lost, and what is taken off meanwhile stays
  * off. */
 static void crowd(void) {
-    random_state = 7;
+    random_seed(7);
     memset(model, 0, sizeof model);
     now = 1000000000000u;
     for (uint32_t i = 1; i < ITEMS; i++) {

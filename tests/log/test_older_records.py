@@ -95,6 +95,19 @@ def second(before: Segment, version: int) -> Segment:
     return s
 
 
+def worker_on(segment: Segment) -> Channels:
+    """A worker whose first shard has this segment alone."""
+    bench = Channels()
+    bench.stop()
+    for _, fd in bench.segments[0]:
+        os.close(fd)
+    bench.segments[0] = [(1, segment.fd())]
+    bench.names.clear()
+    bench.next_id = SHARDS * 1000
+    bench.start()
+    return bench
+
+
 @pytest.fixture(params=["version 1", "version 2", "1 and then 2", "the first is gone"])
 def old(request: pytest.FixtureRequest) -> Iterator[tuple[Channels, bool]]:
     """Whether all is there, or only what had moved."""
@@ -163,14 +176,7 @@ def test_what_a_pause_kept_each_channel_had_itself_in_earlier_releases() -> None
     s.add(MOVED, 1, 4, SHARDS * 14, flags=NO_JOB | REFERENCED, attributes=moved, body=b"moved")
     ahead = b"".join(struct.pack("<IIIIQ", channel, 1, 0, 0, 0) for channel in (1, 2))
     s.add(REFERENCES, 1, 4, SHARDS * 14, body=ahead)
-    bench = Channels()
-    bench.stop()
-    for _, fd in bench.segments[0]:
-        os.close(fd)
-    bench.segments[0] = [(1, s.fd())]
-    bench.names.clear()
-    bench.next_id = SHARDS * 1000
-    bench.start()
+    bench = worker_on(s)
     for _ in range(2):
         topic = bench.catalog()["t"]
         assert topic.paused and topic.depth == 3, "what is due too, kept, and moved"
@@ -197,14 +203,7 @@ def test_a_channel_has_the_jobs_that_an_earlier_release_gave_it_during_a_pause()
     s.add(PUBLISH, 1, 2, SHARDS * 12, attributes=pri_ttr, body=b"meanwhile")
     s.add(SUBSCRIPTION, 1, seq=3, id=1, body=b"c")
     s.add(ADOPT, 1, id=1, body=struct.pack("<QQQ", SHARDS * 10, SHARDS * 11, SHARDS * 12))
-    bench = Channels()
-    bench.stop()
-    for _, fd in bench.segments[0]:
-        os.close(fd)
-    bench.segments[0] = [(1, s.fd())]
-    bench.names.clear()
-    bench.next_id = SHARDS * 1000
-    bench.start()
+    bench = worker_on(s)
     topic = bench.catalog()["t"]
     assert (topic.jobs, topic.depth, topic.channels["c"].depth) == (3, 2, 1)
     assert bench.change(lib.CHANGE_UNPAUSE, "t") == OK
@@ -222,14 +221,7 @@ def test_jobs_from_before_a_topic_retained_are_found_though_an_earlier_release_d
         s.add(PUBLISH, 1, seq, SHARDS * (10 + seq), attributes=pri_ttr, body=b"%d" % seq)
     s.add(DELETE, 1, 0, SHARDS * 10)
     s.add(TOPIC, 1, seq=3, flags=DURABLE | TUBE | RETAINS, attributes=struct.pack("<QQQ", 0, 77, 3), body=b"t")
-    bench = Channels()
-    bench.stop()
-    for _, fd in bench.segments[0]:
-        os.close(fd)
-    bench.segments[0] = [(1, s.fd())]
-    bench.names.clear()
-    bench.next_id = SHARDS * 1000
-    bench.start()
+    bench = worker_on(s)
     for _ in range(2):
         begin(bench, 1, EARLIEST, flags=lib.SUBSCRIBE_EPHEMERAL)
         assert bodies(bench.turn()) == [b"1", b"2"]

@@ -10,10 +10,11 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -170,18 +171,32 @@ class Member:
         return wire
 
 
+M = TypeVar("M", bound=Member)
+
+
+@contextlib.contextmanager
+def started(makes: Iterable[Callable[[Path, list[M]], M]]) -> Iterator[list[M]]:
+    """Servers that are started one after the other: each is made in a directory, and knows those before it."""
+    directory = Path(tempfile.mkdtemp(prefix="nats-cluster-"))
+    members: list[M] = []
+    try:
+        for make in makes:
+            members.append(make(directory, members))
+            members[-1].start()
+        for member in members:
+            member.wait()
+        yield members
+    finally:
+        for member in members:
+            member.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
 @contextlib.contextmanager
 def configured(kind: str, conf: str, options: Sequence[str] = ()) -> Iterator[Member]:
     """One, by a configuration file in which $PORT and $ROUTE_PORT are its ports; `options` are of ours."""
-    directory = Path(tempfile.mkdtemp(prefix="nats-cluster-"))
-    member = Member(kind, directory, conf=conf, options=options)
-    try:
-        member.start()
-        member.wait()
+    with started([lambda directory, _: Member(kind, directory, conf=conf, options=options)]) as (member,):
         yield member
-    finally:
-        member.stop()
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -189,24 +204,16 @@ def cluster(
     kinds: Sequence[str], settings: Sequence[str] = (), arguments: Sequence[str] = (), name: str = "xyz"
 ) -> Iterator[list[Member]]:
     """All of them, connected to each other. `settings` are for ours, `arguments` for real ones."""
-    directory = Path(tempfile.mkdtemp(prefix="nats-cluster-"))
-    members: list[Member] = []
-    try:
-        for kind in kinds:
-            routes = [member.route_url for member in members[:1]]
-            extra = settings if kind in ACCEPTORS else arguments
-            members.append(Member(kind, directory, routes, name, extra))
-            members[-1].start()
-            if len(members) == 1:
-                members[0].wait()
-        for member in members:
-            member.wait()
+
+    def make(kind: str, directory: Path, before: list[Member]) -> Member:
+        if len(before) == 1:
+            before[0].wait()
+        routes = [member.route_url for member in before[:1]]
+        return Member(kind, directory, routes, name, settings if kind in ACCEPTORS else arguments)
+
+    with started([partial(make, kind) for kind in kinds]) as members:
         meshed(members)
         yield members
-    finally:
-        for member in members:
-            member.stop()
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def meshed(members: Sequence[Member]) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import random
-import shutil
-import tempfile
 import urllib.request
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +18,7 @@ from mq_shards.acceptor.filters import PIECE_BYTES, PIECE_PARTS, FilterError
 from mq_shards.acceptor.filters.chunks import BLOCK_BYTES, masked_checksum
 from mq_shards.acceptor.filters.snappy import Snappy
 
-from tests.nats.clusters import NEW_REAL, OLD_REAL, OURS, OURS_3, Member, bodies, meshed, mixtures, settled
+from tests.nats.clusters import NEW_REAL, OLD_REAL, OURS, OURS_3, Member, bodies, meshed, mixtures, settled, started
 from tests.nats.route_wire import CONNECT, ID, INFO, NUMBERS, RouteWire, line
 from tests.nats.s2 import BEST, BETTER, FAST, IDENTIFIER_CHUNK, IDENTIFIERS, S2, compress, uncompress
 from tests.nsq.certificates import Certificates, make
@@ -60,20 +59,12 @@ class Compressing(Member):
 
 @contextlib.contextmanager
 def compressing(kinds: Sequence[str], blocks: Sequence[str], pings: str = "200ms") -> Iterator[list[Compressing]]:
-    directory = Path(tempfile.mkdtemp(prefix="nats-cluster-"))
-    members: list[Compressing] = []
-    try:
-        for kind, block in zip(kinds, blocks, strict=True):
-            members.append(Compressing(kind, directory, [member.route_url for member in members[:1]], block, pings))
-            members[-1].start()
-        for member in members:
-            member.wait()
+    def make(kind: str, block: str, directory: Path, before: list[Compressing]) -> Compressing:
+        return Compressing(kind, directory, [member.route_url for member in before[:1]], block, pings)
+
+    with started([partial(make, *one) for one in zip(kinds, blocks, strict=True)]) as members:
         meshed(members)
         yield members
-    finally:
-        for member in members:
-            member.stop()
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def all_hear_all(members: Sequence[Member]) -> None:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 import signal
-import tempfile
 import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.nats.clusters import NEW_REAL, OLD_REAL, OURS, OURS_3, Member, bodies, mixtures
+from tests.nats.clusters import NEW_REAL, OLD_REAL, OURS, OURS_3, Member, bodies, mixtures, started
 from tests.nats.wire import Wire
 from tests.servers import START_SECONDS, free_port, wait_until
 
@@ -72,19 +71,11 @@ class Pooled(Member):
 
 @contextlib.contextmanager
 def pooled(kinds: Sequence[str], pools: Sequence[str]) -> Iterator[list[Pooled]]:
-    directory = Path(tempfile.mkdtemp(prefix="nats-cluster-"))
-    members: list[Pooled] = []
-    try:
-        for kind, pool in zip(kinds, pools, strict=True):
-            members.append(Pooled(kind, directory, [member.route_url for member in members[:1]], pool))
-            members[-1].start()
-        for member in members:
-            member.wait()
+    def make(kind: str, pool: str, directory: Path, before: list[Pooled]) -> Pooled:
+        return Pooled(kind, directory, [member.route_url for member in before[:1]], pool)
+
+    with started([partial(make, *one) for one in zip(kinds, pools, strict=True)]) as members:
         yield members
-    finally:
-        for member in members:
-            member.stop()
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def all_hear_all(members: Sequence[Pooled]) -> None:

@@ -5,17 +5,28 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import shutil
 import socket
 import ssl
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.nats.clusters import NEW_REAL, OLD_REAL, OURS, OURS_3, Member, bodies, configured, meshed, mixtures, settled
+from tests.nats.clusters import (
+    NEW_REAL,
+    OLD_REAL,
+    OURS,
+    OURS_3,
+    Member,
+    bodies,
+    configured,
+    meshed,
+    mixtures,
+    settled,
+    started,
+)
 from tests.nats.route_wire import CONNECT, INFO, line
 from tests.nsq.certificates import Certificates, Pair, make
 from tests.servers import wait_until
@@ -45,21 +56,14 @@ def conf(certificates: Certificates, of: Pair | None = None, tls: str = "", more
 @contextlib.contextmanager
 def encrypted(kinds: Sequence[str], certificates: Certificates, tls: str = "") -> Iterator[list[Member]]:
     """Each with a route to the first: the others find each other through that one."""
-    directory = Path(tempfile.mkdtemp(prefix="nats-cluster-"))
-    members: list[Member] = []
-    try:
-        for kind in kinds:
-            routes = f'routes: ["{members[0].route_url}"]' if members else ""
-            pair = certificates.client if members else certificates.server
-            members.append(Member(kind, directory, conf=conf(certificates, pair, tls, routes)))
-            members[-1].start()
-        for member in members:
-            member.wait()
+
+    def make(kind: str, directory: Path, before: list[Member]) -> Member:
+        routes = f'routes: ["{before[0].route_url}"]' if before else ""
+        pair = certificates.client if before else certificates.server
+        return Member(kind, directory, conf=conf(certificates, pair, tls, routes))
+
+    with started([partial(make, kind) for kind in kinds]) as members:
         yield members
-    finally:
-        for member in members:
-            member.stop()
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 @pytest.mark.parametrize("kinds", mixtures((NEW_REAL, OURS), (OURS, OURS)))

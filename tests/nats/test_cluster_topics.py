@@ -5,17 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import shutil
 import signal
 import socket
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.nats.clusters import ACCEPTORS, NEW_REAL, OLD_REAL, OURS, OURS_3, Member, meshed, mixtures
+from tests.nats.clusters import ACCEPTORS, NEW_REAL, OLD_REAL, OURS, OURS_3, Member, meshed, mixtures, started
 from tests.nats.route_wire import RouteWire
 from tests.nats.wire import Wire
 from tests.servers import free_port, wait_until
@@ -54,22 +53,13 @@ class Keeper(Member):
 
 @contextlib.contextmanager
 def cluster(kinds: Sequence[str], settings: Sequence[str] = ()) -> Iterator[list[Member]]:
-    directory = Path(tempfile.mkdtemp(prefix="nats-cluster-"))
-    members: list[Member] = []
-    try:
-        for kind in kinds:
-            routes = [member.route_url for member in members]
-            member = Keeper(kind, directory, routes, settings) if kind in ACCEPTORS else Member(kind, directory, routes)
-            members.append(member)
-            member.start()
-        for member in members:
-            member.wait()
+    def make(kind: str, directory: Path, before: list[Member]) -> Member:
+        routes = [member.route_url for member in before]
+        return Keeper(kind, directory, routes, settings) if kind in ACCEPTORS else Member(kind, directory, routes)
+
+    with started([partial(make, kind) for kind in kinds]) as members:
         meshed(members)
         yield members
-    finally:
-        for member in members:
-            member.stop()
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def keepers(members: Sequence[Member]) -> list[Keeper]:

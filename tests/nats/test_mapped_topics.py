@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.nats.clusters import OURS, Member
+from tests.nats.clusters import OURS, Member, configured
 from tests.nats.leaf_wire import LeafWire
 from tests.servers import wait_until
 
@@ -24,15 +21,8 @@ MANY = 3000
 
 @pytest.fixture
 def broker() -> Iterator[Member]:
-    directory = Path(tempfile.mkdtemp(prefix="nats-mapped-"))
-    member = Member(OURS, directory, conf=CONF, options=("--set", "nats.topics=kept.*"))
-    try:
-        member.start()
-        member.wait()
+    with configured(OURS, CONF, ("--set", "nats.topics=kept.*")) as member:
         yield member
-    finally:
-        member.stop()
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def test_a_client_that_publishes_much_waits_for_its_worker(broker: Member) -> None:

@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from mq_shards.csrc._core import ffi, lib
 
-from tests.ringbuf.channel_ends import DATA_BYTES, HEADER_BYTES, RECORD_BYTES, End, connect
-
-
-@pytest.fixture
-def pair() -> Iterator[tuple[End, End]]:
-    ends = connect()
-    yield ends
-    for end in ends:
-        end.close()
+from tests.ringbuf.channel_ends import DATA_BYTES, HEADER_BYTES, RECORD_BYTES, End
 
 
 def extend(end: End, growing: Any, more: bytes) -> bool:  # noqa: ANN401

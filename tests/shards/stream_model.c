@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../base/draw.h"
 #include "shards/stream.h"
 
 enum { SEQS = 1 << 18, STEPS = 12000, BEHIND = 4000000, ON_THE_WAY = 3000 };
@@ -16,14 +17,6 @@ static struct {
     uint32_t references;
     bool kept;
 } plain[SEQS];
-static uint64_t random_state;
-
-static uint64_t draw(uint64_t below) {
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return random_state % below;
-}
 
 static bool is_held(uint64_t seq) {
     return plain[seq].references > 0;
@@ -133,7 +126,7 @@ static void stay_for_ever(void) {
 int main(int argc, char **argv) {
     stay_for_ever();
     for (long seed = 1; seed <= (argc > 1 ? atol(argv[1]) : 1); seed++) {
-        random_state = 88172645463325252u * (uint64_t)seed;
+        random_seed((uint64_t)seed);
         play(seed % 2 == 0, (uint64_t)seed % 5, seed % 3 ? 1000 : 0);
     }
     puts("ok");
