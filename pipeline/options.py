@@ -32,7 +32,7 @@ _STREAM_ONLY: Final = (
     "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "subscription",
 )  # fmt: skip
 _DEFAULT_TRIGGER_DELAY: Final = "15m"
-_UNITS_S: Final = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_UNITS_S: Final = {"us": 1e-6, "ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 _BOUNDS: Final = ("Offsets", "Timestamp", "OffsetsByTimestamp", "OffsetsByTimestampStrategy")
 _OPTIONS: Final = (
     "brokers", *_TOPICS, *_PATTERN, _ASSIGN,
@@ -378,13 +378,15 @@ def _subscription(given: Mapping[str, str]) -> str | None:
 
 
 def _duration(given: Mapping[str, str], name: str, default: str) -> float:
-    return duration_s(name, given.get(name.lower(), default))
+    text = given.get(name.lower(), default)
+    # A number alone is so many ms, as in Spark's Kafka source.
+    return int(text) / 1000 if text.strip().isdecimal() else duration_s(name, text)
 
 
 def duration_s(name: str, text: str) -> float:
     """Raises OptionError."""
     text = text.strip().lower()
-    match = re.fullmatch(r"(\d+)\s*(ms|s|m|min|h|d)", text)
+    match = re.fullmatch(rf"(\d+)\s*({'|'.join(_UNITS_S)})", text)
     if match is None:
         raise OptionError(f"{name}: {text!r} is no duration, such as 90s or 15m")
     return int(match[1]) * _UNITS_S[match[2]]

@@ -77,6 +77,15 @@ def test_a_malformed_option_is_named(name: str, value: str, said: str) -> None:
         ReadOptions.parse({**topics, name: value}, streaming=True)
 
 
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90000", 90), (" 500 ", 0.5), ("250us", 0.00025), ("5ms", 0.005), ("2M", 120), ("3min", 180), ("1h", 3600)],
+)
+def test_a_delay_is_read_as_the_kafka_source_reads_it(text: str, seconds: float) -> None:
+    read = ReadOptions.parse({"topic": "t", "maxTriggerDelay": text}, streaming=True)
+    assert read.max_trigger_delay_s == pytest.approx(seconds)
+
+
 def test_a_micro_batch_that_may_not_have_what_it_waits_for_is_refused() -> None:
     given = {"topic": "t", "minOffsetsPerTrigger": "11", "maxOffsetsPerTrigger": "10"}
     with pytest.raises(OptionError, match="minOffsetsPerTrigger: 11 is more than maxOffsetsPerTrigger, 10"):
