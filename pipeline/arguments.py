@@ -273,7 +273,7 @@ def tables(text: str) -> list[str]:
 
 
 def reader(text: str) -> str:
-    from mq_shards.shards.readers import ReadersError, check_name
+    from mq_shards.shards.reader_names import ReadersError, check_name
 
     try:
         check_name(text)

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 import orjson
 from mq_shards.pipeline.client import DEFAULT_PORT, Address, Tls
-from mq_shards.shards import readers
+from mq_shards.shards.reader_names import ReadersError, check_name
 
 DEFAULT_TIMEOUT_MS: Final = 120_000
 # In JSON, as in Kafka's: -2 is the earliest offset, -1 the latest.
@@ -371,8 +371,8 @@ def _subscription(given: Mapping[str, str]) -> str | None:
     name = given.get("subscription") or None
     if name is not None:
         try:
-            readers.check_name(name)
-        except readers.ReadersError as error:
+            check_name(name)
+        except ReadersError as error:
             raise OptionError(f"subscription: {name!r}: {error}") from None
     return name
 

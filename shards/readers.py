@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mq_shards.shards import durable
+from mq_shards.shards.reader_names import NAME, ReadersError, check_name
 
 VERSION: Final = 1
 MAX_READERS: Final = 1024
@@ -25,13 +26,8 @@ MAX_TOPICS: Final = 65536  # most topics of one reader
 MAX_SEQ: Final = (1 << 63) - 1
 DIRECTORY: Final = "readers"
 RESOLUTION_NS: Final = 100_000_000  # resolution of the times of files
-_NAME: Final = r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}"
 _OWNER: Final = r"[A-Za-z0-9_-]{1,64}"
-_FILE: Final = rf"({_NAME})\.json"
-
-
-class ReadersError(Exception):
-    """One line: what is wrong with a reader's name, topics or file."""
+_FILE: Final = rf"({NAME})\.json"
 
 
 class Reader(NamedTuple):
@@ -40,11 +36,6 @@ class Reader(NamedTuple):
     changed_ns: int  # wall clock
     owner: str = ""
     user: str = ""  # the user it belongs to; "": anybody
-
-
-def check_name(name: str) -> None:
-    if re.fullmatch(_NAME, name) is None:
-        raise ReadersError("a reader's name has 1 to 128 letters, digits, _ - and . but no . first")
 
 
 def decode_topics(found: object) -> dict[str, int]:

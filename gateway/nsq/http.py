@@ -45,7 +45,7 @@ from mq_shards.gateway.unread import Unread
 from mq_shards.gateway.workers import WorkersError
 from mq_shards.ringbuf.time_units import MS_NS, SECOND_NS
 from mq_shards.shards.erased import ErasedError
-from mq_shards.shards.readers import ReadersError
+from mq_shards.shards.reader_names import ReadersError
 
 MAX_CONNECTIONS: Final = 2048
 MAX_QUERY_FIELDS: Final = 1000

@@ -28,7 +28,7 @@ from mq_shards.gateway.pipeline.staging import Staging
 from mq_shards.gateway.pipeline.writers import Writers
 from mq_shards.gateway.unread import Unread
 from mq_shards.shards.erased import ErasedError
-from mq_shards.shards.readers import ReadersError
+from mq_shards.shards.reader_names import ReadersError
 
 if TYPE_CHECKING:
     from mq_shards.shards.reader.view import DataView

@@ -18,7 +18,8 @@ from mq_shards.gateway.http_server import Request
 from mq_shards.gateway.names import raw, shown
 from mq_shards.gateway.unread import Unread
 from mq_shards.shards import readers
-from mq_shards.shards.readers import Reader, ReadersError
+from mq_shards.shards.reader_names import ReadersError, check_name
+from mq_shards.shards.readers import Reader
 
 if TYPE_CHECKING:  # imports numpy, so it is not loaded before the first read
     from mq_shards.shards.reader.shard import Topic
@@ -66,7 +67,7 @@ class HttpReaders:
         return json_answer(_told(found))
 
     async def _put(self, request: Request, fields: dict[str, str]) -> Answer:
-        readers.check_name(fields["name"])
+        check_name(fields["name"])
         async with self._bodies.read_whole(request, MAX_BODY_BYTES) as body:
             try:
                 said = readers.decode_topics(orjson.loads(body))
@@ -89,7 +90,7 @@ class HttpReaders:
     async def _delete(self, request: Request, fields: dict[str, str]) -> Answer:
         async with self._changing:
             if request.is_guarded:
-                readers.check_name(fields["name"])
+                check_name(fields["name"])
                 _, user = await self._in_thread(_owners_of, self._data_dir, fields["name"])
                 check_owner(request, user, f"reader {fields['name']}")
             if not await self._in_thread(readers.delete, self._data_dir, fields["name"]):

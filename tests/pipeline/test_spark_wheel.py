@@ -90,8 +90,11 @@ def test_the_wheels_have_nothing_of_the_broker_and_are_small(wheels: dict[str, P
     for wheel in wheels.values():
         names = zipfile.ZipFile(wheel).namelist()
         folders = {name.rpartition("/")[0] for name in names if name[-1] != "/" and "dist-info" not in name}
-        parts = {"csrc", "pipeline", "pipeline/declarative"}
+        parts = {"csrc", "pipeline", "pipeline/declarative", "shards"}
         assert folders == {f"mq_shards/{part}" for part in parts} | {"pyspark_mqshards"}
+        assert {name for name in names if name.startswith("mq_shards/shards/")} == {
+            f"mq_shards/shards/{name}.py" for name in ("__init__", "reader_names")
+        }
         assert wheel.stat().st_size < 400_000
 
 

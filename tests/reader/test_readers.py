@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from mq_shards.csrc._core import lib
 from mq_shards.shards import readers
-from mq_shards.shards.readers import ReadersError, Unread
+from mq_shards.shards.reader_names import ReadersError
+from mq_shards.shards.readers import Unread
 from mq_shards.shards.retention import Decision, Retention, Segment, decide
 from mq_shards.shards.unread import Head, UnreadSegments, read_head
 
