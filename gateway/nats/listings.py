@@ -115,7 +115,8 @@ def _stats(accounts: list[dict[str, int]], kept: Kept) -> Row:
 
 async def accountz(account: str, acceptors: Acceptors, server: Mapping[str, Any], now_ns: int) -> Row:
     """Makes the answer of /accountz. Raises ListingError."""
-    answer = {**head(server, now_ns), "system_account": server["system_account"]}
+    answer = head(server, now_ns)
+    answer |= {"system_account": server["system_account"]} if server["system_account"] else {}
     if not account:
         return {**answer, "accounts": server["accounts"]}
     if account not in server["accounts"]:
@@ -253,7 +254,8 @@ async def routez(options: RoutezOptions, acceptors: Acceptors, server: Mapping[s
             else:
                 row["subscriptions_list"] = [one["subject"] for one in wanted]
     routes = [_route(row, now_ns) for row in rows]
-    return {**head(server, now_ns, "server_name"), "num_routes": len(routes), "routes": routes}
+    limits = server.get("route_permissions", {})
+    return {**head(server, now_ns, "server_name"), **limits, "num_routes": len(routes), "routes": routes}
 
 
 def jsz(server: Mapping[str, Any], now_ns: int) -> Row:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from mq_shards.acceptor import certificate_times, named_files
 from mq_shards.acceptor.protocols.nats import write_timeout
 from mq_shards.acceptor.protocols.nats.client import FEATURE_FLAGS
 from mq_shards.acceptor.protocols.nats.websocket_options import ANY_ORIGIN, OPTIONS
@@ -77,7 +78,7 @@ def varz(
         "config_digest": server["config_digest"],
         **{name: server[name] for name in ("tags", "metadata") if name in server},
         "feature_flags": FEATURE_FLAGS,
-        "system_account": server["system_account"],
+        **({"system_account": server["system_account"]} if server["system_account"] else {}),
         **_by_kind("slow_consumer_stats", *(of["slow-consumers"] for of in counted)),
         **_by_kind("stale_connection_stats", counted.clients["stale-connections"]),
         "disk_io_wait_stats": {"waiters": 0, "waits": 0, "wait_time": 0, "max_wait_time": 0},
@@ -103,15 +104,30 @@ def _configured(server: Mapping[str, Any], settings: Settings, http: tuple[str, 
         "max_control_line": settings["max-control-line"],
         "max_payload": settings["max-payload"],
         "max_pending": settings["max-pending"],
-        "cluster": server.get("cluster_options") or _cluster(server),
+        "cluster": _with_end(server.get("cluster_options") or _cluster(server), settings, "cluster-tls-cert-file"),
         **{name: {} for name in ("gateway", "mqtt")},
-        "leaf": server.get("leaf_options", {}),
-        "websocket": _websocket(server, settings),
+        "leaf": _with_end(server.get("leaf_options", {}), settings, "leaf-tls-cert-file"),
+        "websocket": _with_end(_websocket(server, settings), settings, "websocket-tls-cert-file"),
         "jetstream": {},
         "tls_timeout": settings["tls-timeout"] / SECOND_NS,
         "write_deadline": settings["write-deadline"],
         **write_timeout.shown(settings["write-timeout"]),
+        **_end_of(settings["tls-cert-file"]),
     }
+
+
+def _end_of(path: str) -> Row:
+    """When the certificate in that file ends."""
+    try:
+        end_s = certificate_times.ends_s(named_files.read(path)) if path else None
+    except OSError:
+        end_s = None
+    return {} if end_s is None else {"tls_cert_not_after": instant(int(end_s) * SECOND_NS)}
+
+
+def _with_end(shown: Row, settings: Settings, option: str) -> Row:
+    """Adds it to a block of what is listened for."""
+    return {**shown, **_end_of(settings[option])} if shown else shown
 
 
 def _websocket(server: Mapping[str, Any], settings: Settings) -> Row:

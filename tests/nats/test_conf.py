@@ -96,6 +96,8 @@ def complaint(tmp_path: Path, text: str) -> str:
         ("port: 70000\n", "nats.conf:1: 70000 is not a port"),
         ("port: 1kbb\n", 'nats.conf:1: "kbb" is not a unit'),
         ("max_payload:\n", "nats.conf:1: expected a value, and found a new line"),
+        ("leafnodes {tls {first: abc}}", 'nats.conf:1: "abc" is not true, false, auto or a duration'),
+        ("tls {handshake_first: soon}", 'nats.conf:1: "soon" is not true, false, auto or a duration'),
         ("a {b: 99999999999999999999}", "nats.conf:1: 99999999999999999999 is out of range"),
         ("no_auth_user: b\nauthorization {users: [{user: a}]}", 'nats.conf:1: there is no user "b"'),
         ('leaf {remotes: [{url: "nats://h:1", deny_imports: "a b"}]}', 'nats.conf:1: deny_imports: "a b" is not a'),

@@ -184,3 +184,26 @@ def test_a_login_that_is_judged_while_the_file_is_read_anew_is_judged_by_the_new
             later.send(_said(user="later", **{"pass": "p"}))
             later.barrier()  # answered after the first comparison, which began before
         assert _is_denied(wire)
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_who_has_more_subscriptions_than_its_account_may_have_now_is_disconnected(kind: int, tmp_path: Path) -> None:
+    path = tmp_path / "nats.conf"
+    path.write_text(f"accounts {{ A {{ users [ {ONE} ], limits {{ max_subs: 9 }} }} }}")
+    with running(kind, arguments=["-c" if kind == 0 else "--nats-config", str(path)]) as server:
+        many, few = Wire(server.port), Wire(server.port)
+        many.send(_said(**SAYS) + b"SUB a 1\r\nSUB b 2\r\nSUB c 3\r\n")
+        few.send(_said(**SAYS) + b"SUB a 1\r\n")
+        for wire in (many, few):
+            wire.barrier()
+        path.write_text(f"accounts {{ A {{ users [ {ONE} ], limits {{ max_subs: 2 }} }} }}")
+        os.kill(server.process.pid, signal.SIGHUP)
+        while not many.heard.closed:
+            many.receive()
+        assert many.heard.data.endswith(b"-ERR 'maximum subscriptions exceeded'\r\n")
+        few.barrier()
+        few.send(b"SUB b 2\r\nSUB c 3\r\n")
+        few.barrier()
+        assert few.heard.data.count(b"-ERR") == 1 and not few.heard.closed
+        many.close()
+        few.close()

@@ -14,7 +14,7 @@ from mq_shards.acceptor.protocols.nats.conf import Value, read
 from mq_shards.acceptor.protocols.nats.conf_callout import finish as finish_callout
 from mq_shards.acceptor.protocols.nats.conf_cluster import take_cluster
 from mq_shards.acceptor.protocols.nats.conf_leaf import finish_leaf, take_leafnodes
-from mq_shards.acceptor.protocols.nats.conf_operating import OPERATING
+from mq_shards.acceptor.protocols.nats.conf_operating import OPERATING, finish_auth_timeouts
 from mq_shards.acceptor.protocols.nats.conf_operator import OPERATOR, finish_operator
 from mq_shards.acceptor.protocols.nats.conf_takers import (
     DEFAULT_PORT,
@@ -186,5 +186,6 @@ def read_conf(path: str) -> Conf:
     finish_callout(conf)
     finish_websocket(conf)
     finish_leaf(conf)
+    finish_auth_timeouts(conf)
     conf.ports.setdefault("nats", DEFAULT_PORT)
     return conf

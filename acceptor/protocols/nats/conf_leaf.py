@@ -9,7 +9,7 @@ from typing import Any, Final
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 from mq_shards.acceptor.protocols.nats.conf import Value
 from mq_shards.acceptor.protocols.nats.conf_compression import take_compression
-from mq_shards.acceptor.protocols.nats.conf_operating import only_of_routes, take_tls, timeout, tls_block
+from mq_shards.acceptor.protocols.nats.conf_operating import first, only_of_routes, take_tls, timeout, tls_block
 from mq_shards.acceptor.protocols.nats.conf_remotes import take_remotes
 from mq_shards.acceptor.protocols.nats.conf_takers import (
     DEFAULT_HOST,
@@ -82,8 +82,9 @@ def _take_authorization(conf: Conf, value: Value) -> None:
 
 
 def _take_first(conf: Conf, value: Value) -> None:
-    if isinstance(value.content, bool):
-        conf.set("leaf-tls-handshake-first", value, value.content)
+    said = first(value)
+    if said in ("", "true"):
+        conf.set("leaf-tls-handshake-first", value, bool(said))
     else:
         conf.warn(value, "leafnodes.tls.handshake_first is true or false: INFO comes first, for all")
 

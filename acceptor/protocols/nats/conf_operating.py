@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from mq_shards.acceptor.option_kinds import SECOND
+from mq_shards.acceptor.option_kinds import SECOND, parse_duration
 from mq_shards.acceptor.protocols.nats.conf import Value
 from mq_shards.acceptor.protocols.nats.conf_takers import (
     SECURE_MONITORING,
@@ -34,10 +34,26 @@ def timeout(name: str) -> Taker:
     return take
 
 
-def _first(value: Value) -> str:
+def first(value: Value) -> str:
+    """Whether a handshake comes before INFO: "" or "true"; "auto", or a duration, for which it may."""
     if isinstance(value.content, bool):
         return "true" if value.content else ""
-    return value.text()
+    text = value.text().lower()
+    if text not in FIRST and parse_duration(text) is None:
+        raise value.error(f'"{value.content}" is not true, false, auto or a duration')
+    return FIRST.get(text, text)
+
+
+FIRST: Final = {"true": "true", "on": "true", "false": "", "off": "", "auto": "auto", "auto_fallback": "auto"}
+
+
+def finish_auth_timeouts(conf: Conf) -> None:
+    """Call after the whole file has been read. Who has to log in over TLS has a second more than for the handshake,
+    unless the file says how long."""
+    for part in ("", "cluster-", "leaf-"):
+        if f"{part}tls-cert-file" in conf.options and f"{part}auth-timeout" not in conf.options:
+            where, said = conf.options.get(f"{part}tls-timeout", (conf.file, "2s"))
+            conf.options[f"{part}auth-timeout"] = where, f"{(parse_duration(str(said)) or 0) + SECOND}ns"
 
 
 def _connections(value: Value) -> int:
@@ -176,9 +192,9 @@ TLS: Final[Mapping[str, Taker]] = {
     **tls_block("tls-", {}),
     "verify_cert_and_check_known_urls": only_of_routes,
     "verify_and_map": option("tls-verify-and-map", Value.flag),
-    "handshake_first": option("tls-handshake-first", _first),
-    "first": option("tls-handshake-first", _first),
-    "immediate": option("tls-handshake-first", _first),
+    "handshake_first": option("tls-handshake-first", first),
+    "first": option("tls-handshake-first", first),
+    "immediate": option("tls-handshake-first", first),
     "connection_rate_limit": option("tls-connection-rate-limit", Value.whole),
 }
 

@@ -10,7 +10,7 @@ from mq_shards.acceptor.option_kinds import parse_duration, without_secrets
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 from mq_shards.acceptor.protocols.nats.conf import Value
 from mq_shards.acceptor.protocols.nats.conf_compression import RTT_KEYS, compression_mode
-from mq_shards.acceptor.protocols.nats.conf_operating import only_of_routes, tls_block
+from mq_shards.acceptor.protocols.nats.conf_operating import first, only_of_routes, tls_block
 from mq_shards.acceptor.protocols.nats.conf_takers import Conf, Taker, option, span_ns, take_block, unsupported
 from mq_shards.acceptor.protocols.nats.remotes import MOST, by_websocket, hub_url, read
 from mq_shards.acceptor.protocols.nats.route_compression import thresholds
@@ -123,7 +123,7 @@ OTHERS: Final[Mapping[str, Taker]] = {
 
 
 def _take_first(conf: Conf, value: Value) -> None:
-    conf.set("tls-handshake-first", value, "true" if value.content is True else "")
+    conf.set("tls-handshake-first", value, "true" if first(value) else "")
 
 
 def _take_timeout(conf: Conf, value: Value) -> None:

@@ -20,6 +20,7 @@ from mq_shards.acceptor.protocols.nats.write_timeout import CHOICES as WRITE_TIM
 DEFAULT_HOST: Final = "0.0.0.0"
 DEFAULT_PORT: Final = 4222
 SECURE_MONITORING: Final = "nats-https"
+MONITORING: Final = ("nats-http", SECURE_MONITORING)  # on the host that clients connect to, unless there is another
 
 
 @dataclass(slots=True)
@@ -58,7 +59,8 @@ class Conf:
             self.options[name] = (f"{where.file}:{where.line}", content)
 
     def address(self, scheme: str) -> str:
-        host = self.hosts.get(scheme) or self.hosts.get("nats", DEFAULT_HOST)
+        usual = self.hosts.get("nats", DEFAULT_HOST) if scheme in MONITORING else DEFAULT_HOST
+        host = self.hosts.get(scheme) or usual
         return f"[{host}]:{self.ports[scheme]}" if ":" in host else f"{host}:{self.ports[scheme]}"
 
     def shown_at(self, scheme: str) -> str:

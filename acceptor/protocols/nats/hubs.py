@@ -235,7 +235,8 @@ class Hubs:
         self._upgrades.output(conn, data)
 
     def ended(self, conn: int, words: bytes) -> None:
-        if (hub := self._hubs.get(conn)) is not None:
+        hub = self._hubs.get(conn)
+        if hub is not None and hub.info is not None:  # somebody was there
             self._nats.say_ended(self._known(hub), words, hub.reason, is_joined=hub.is_joined)
 
     def closed(self, conn: int) -> None:
@@ -426,8 +427,8 @@ class Hubs:
 
     @property
     def _cluster_name(self) -> str:
-        """The cluster's name; a server without a cluster uses its own name."""
-        return str(self._nats.cluster.get("name", "")) or self._nats.identity.server_name
+        """The cluster's name; a server without a cluster uses the name that it was given."""
+        return str(self._nats.cluster.get("name", "")) or str(self._settings["server-name"])
 
     def _compress(self, hub: Hub, info: Info) -> bool:
         """Agrees on compression. Returns whether it is on from here, and INFO comes again. Raises HubError."""

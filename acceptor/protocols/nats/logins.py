@@ -175,6 +175,10 @@ class Logins:
             return True
         return any(user.account == self.plain.system_account for user in self.plain.users)
 
+    def has_system_account(self) -> bool:
+        """Whether there is one: in operator mode, only if one is named."""
+        return self.operator is None or bool(self.operator.system_account)
+
     def account_names(self) -> list[str]:
         """All accounts that users are of, and those that always exist."""
         of_jwts = self.operator.accounts if self.operator is not None else ()
@@ -190,8 +194,7 @@ class Logins:
         if user is not None and user.issuer:
             found |= {} if user.is_called_out else {"jwt": said.get("jwt", "")}
             found["issuer_key"] = user.issuer
-        if user is not None or not self.who(client).required:
-            found["name_tag"] = self.shown_account(client.account).get("name_tag", client.account)
+        found["name_tag"] = self.shown_account(client.account).get("name_tag", client.account)
         if user is not None and user.tags:
             found["tags"] = list(user.tags)
         return found

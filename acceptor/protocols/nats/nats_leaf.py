@@ -113,8 +113,8 @@ class NatsLeaf(Protocol):
         self._look_for_hubs()
         nats = self._nats
         if self._hubs is not None and nats is not None and not nats.shown_cluster():
-            # As with nats-server, a leaf node without a cluster is one by itself, named as the server.
-            name = nats.identity.server_name
+            # As with nats-server, a leaf node without a cluster is one by itself, if the server was given a name.
+            name = self._settings["server-name"]
             nats.cluster_changed((), (), name, met=False, others=False, jetstream=False, leaf_urls=())
 
     def _look_for_hubs(self) -> None:

@@ -68,7 +68,7 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     "http-base-path": Text("", "what the paths of monitoring begin with", "a path"),
     "max-connections": Number(64 << 10, -1, 1 << 31, "clients of all acceptors together; 0: any number, -1: none"),
     "proxy-protocol": Flag(False, "a proxy in front says for whom it connects"),
-    "client-advertise": Text("", "HOST[:PORT] that INFO's connect_urls says of this server"),
+    "client-advertise": Text("", "HOST[:PORT] that INFO says of this server's address"),
     "lame-duck-duration": Duration(2 * MINUTE, MS, YEAR, "on SIGUSR2: until all clients are cut off"),
     "lame-duck-grace-period": Duration(10 * SECOND, MS, YEAR, "and until the first is"),
     "pid-file": Text("", "a file that the process's number is written to", "a path"),

@@ -85,6 +85,7 @@ class Routing:
         self._nats = nats
         if nats is not None:
             nats.list_routes, nats.shown_cluster = self.routes, self.shown
+            nats.route_permissions = lambda: self._own.permissions
         self._bound = host, port
         server_id = server_id_of(broker.instance)
         # Stays the same while the broker runs, even if the process with the routes is replaced.

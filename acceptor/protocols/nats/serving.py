@@ -45,6 +45,7 @@ from mq_shards.acceptor.protocols.nats.client import (
     server_id_of,
     server_row,
 )
+from mq_shards.acceptor.protocols.nats.cluster_options import advertised
 from mq_shards.acceptor.protocols.nats.greeting import Greetings
 from mq_shards.acceptor.protocols.nats.logins import Logins
 from mq_shards.acceptor.protocols.nats.monitor import Known, Monitor, account_row, system_shares, tls_row
@@ -91,7 +92,7 @@ class NatsServing(Nats):
         self.passwords = Secrets(engine.poke)
         self._greetings = Greetings(engine, self._info_line, self._greeted, self._clients.__getitem__)
         self._websockets: Websockets | None = None
-        self._websocket_address = ("", 0)
+        self._address = self._websocket_address = ("", 0)
         self.logins = Logins(self.passwords, self._encryption, lambda: self.access, self.refuse_login)
         self._authentication = Authentication(
             engine, self._clients, self.logins, self.admission, self._told, self._say_connected,
@@ -107,6 +108,7 @@ class NatsServing(Nats):
         self.cluster: Mapping[str, Any] = {"name": settings["cluster-name"]}  # see cluster_changed
         self._cluster_news = Newest(lambda said: broker.share(self.name, "cluster", said))
         self.shown_cluster: Callable[[], dict[str, Any]] = dict
+        self.route_permissions: Callable[[], Mapping[str, Any]] = dict
         self.list_routes: Callable[[], list[dict[str, Any]]] = list  # replaced in the acceptor that has routes
         self.leaves: LeafNodes | None = None  # set in the acceptor that has leaf nodes or hubs
         self.leaf_door: Callable[[Upgrades], LeafDoor | None] = lambda upgrades: None
@@ -194,7 +196,9 @@ class NatsServing(Nats):
         self._rounds.begin(self._reloaded)
         for conn in orders.excess(list(self._clients), self._connections(), settings["max-connections"]):
             reasons.end(self._engine, conn, "maximum connections exceeded")
-        if any(before[name] != settings[name] for name in ("max-payload", "client-advertise")):
+        self._set_identity()
+        is_told = "max-payload", *(("client-advertise",) if self.cluster.get("met") else ())
+        if any(before[name] != settings[name] for name in is_told):
             self._say_info_again()
 
     def _reloaded(self, conn: int, client: Client) -> None:
@@ -249,7 +253,7 @@ class NatsServing(Nats):
         """The URLs at which clients reach this server."""
         from mq_shards.acceptor.protocols.nats.addresses import own_urls
 
-        return tuple(own_urls(self.identity.host, self.identity.port, self._settings["client-advertise"]))
+        return tuple(own_urls(*self._address, self._settings["client-advertise"]))
 
     def own_websocket_urls(self) -> tuple[str, ...]:
         """The URLs for websockets."""
@@ -403,6 +407,7 @@ class NatsServing(Nats):
             **labels(self._settings),
             "routes": len(routes),
             "route_list": routes,
+            "route_permissions": self.route_permissions(),
             "cluster": self.cluster.get("name", ""),
             "cluster_options": self.shown_cluster(),
             **({"leaf_list": leaves.rows(), "leaf_options": leaves.shown()} if leaves is not None else {}),
@@ -413,13 +418,20 @@ class NatsServing(Nats):
             "connect_urls": self._connect_urls(is_websocket=False),
             "websocket": self._websocket_address,
             "accounts": sorted({*self.logins.account_names(), *self._accounts}) if with_accounts else [],
-            "system_account": who.system_account,
+            "system_account": who.system_account if self.logins.has_system_account() else "",
         }
+
+    def _set_identity(self) -> None:
+        """INFO and the events say where clients are to connect, which may be what is advertised."""
+        (host, port), advertise = self._address, self._settings["client-advertise"]
+        host, port = advertised(advertise, port) if advertise else (host, port)
+        self.identity = self.identity._replace(host=host, port=port)
 
     # --- what the engine says ---------------------------------------------------------------------------------------
 
     def listening(self, host: str, port: int) -> None:
-        self.identity = self.identity._replace(host=self.host_name or host, port=port)
+        self._address = (self.host_name or host, port)
+        self._set_identity()
         describe(self._engine, self._number, self.server_row())
 
     def listening_otherwise(self, scheme: str, host: str, port: int) -> None:

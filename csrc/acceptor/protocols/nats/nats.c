@@ -596,6 +596,14 @@ static int64_t set_permissions(struct acceptor *a, struct connection *c, uint64_
     return CALL_DONE;
 }
 
+/* Who has more already is disconnected. */
+static void limit_subscriptions(struct acceptor *a, struct connection *c, uint32_t most) {
+    nats_of(c)->max_subscriptions = most;
+    if (most == 0 || nats_of(c)->sid_count <= most) return;
+    nats_end(a, c, NATS_TOO_MANY_SUBSCRIPTIONS, "maximum subscriptions exceeded");
+    wake_self(a);
+}
+
 static int64_t call(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *k) {
     struct nats *n = nats_of(c);
     const uint32_t asked = NATS_VERBOSE | NATS_PEDANTIC | NATS_ECHO | NATS_HEADERS | NATS_NO_RESPONDERS |
@@ -640,7 +648,7 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
     } else if (strcmp(what, "let-go") == 0) {
         nats_let_go(a, c);
     } else if (strcmp(what, "max-subscriptions") == 0 && k->value <= UINT32_MAX) {
-        n->max_subscriptions = (uint32_t)k->value;
+        limit_subscriptions(a, c, (uint32_t)k->value);
     } else if (strcmp(what, "max-payload") == 0 && k->value <= MAX_BODY_BYTES) {
         n->max_payload = (uint32_t)k->value;
     } else {

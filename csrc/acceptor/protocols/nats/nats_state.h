@@ -114,6 +114,7 @@ enum nats_reason {
     NATS_PROTOCOL_VIOLATION = 11,
     NATS_TOO_LARGE = 16,
     NATS_TOO_LONG = 17,
+    NATS_TOO_MANY_SUBSCRIPTIONS = 18,
 };
 
 /* Subjects bound to topics. */
