@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 from mq_shards.acceptor.option_kinds import OptionsError, without_secrets
 from mq_shards.acceptor.protocols.nats.nats import Nats
 from mq_shards.supervisor.moving import go_flags
-from mq_shards.supervisor.moving.translation import ANY_ADDRESS, Translation, ignored
-from mq_shards.supervisor.options.listen import WILDCARDS
+from mq_shards.supervisor.moving.translation import ANY_ADDRESS, DUAL_STACK, Translation, ignored
 
 CLIENTS: Final = "nats"
 ROUTES: Final = "nats-route"
@@ -97,7 +96,7 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
         t.option("nats-config", given["c"])
         t.has_file = True
     for scheme, address in addresses.items():
-        t.listen(scheme, address.host, address.port, WILDCARDS, address.shown)
+        t.listen(scheme, address.host, address.port, DUAL_STACK, address.shown)
     for name, value in given.items():
         if name in SETTINGS:
             t.setting(f"nats.{SETTINGS[name]}", value)

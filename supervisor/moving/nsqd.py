@@ -12,8 +12,7 @@ from mq_shards.acceptor import named_files
 from mq_shards.acceptor.option_kinds import Duration, Flag, Number, OptionsError, TextList
 from mq_shards.acceptor.protocols.nsq.options import INSTEAD, OPTIONS
 from mq_shards.supervisor.moving import go_flags
-from mq_shards.supervisor.moving.translation import ANY_ADDRESS, Translation, port_of
-from mq_shards.supervisor.options.listen import WILDCARDS
+from mq_shards.supervisor.moving.translation import ANY_ADDRESS, DUAL_STACK, Translation, port_of
 
 BOOLEAN: Final = ("tls-required", "verbose", "version", "help", "h", "worker-id")
 ADDRESSES: Final[Mapping[str, tuple[str, str]]] = {
@@ -111,7 +110,7 @@ def _listen(t: Translation, scheme: str, address: str) -> None:
     """An address without a port is the path of a socket file, as in nsqd."""
     host, colon, port = address.rpartition(":")
     if colon and "/" not in port:
-        t.listen(scheme, host, port_of(port, f"nsqd: {address}"), WILDCARDS)
+        t.listen(scheme, host, port_of(port, f"nsqd: {address}"), DUAL_STACK)
     elif address:
         t.option("listen", f"{scheme}://unix:{Path(address).absolute()}")
 

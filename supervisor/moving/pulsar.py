@@ -9,8 +9,7 @@ from typing import Final, NamedTuple
 
 from mq_shards.acceptor.option_kinds import OptionsError
 from mq_shards.supervisor.moving import properties
-from mq_shards.supervisor.moving.translation import ANY_ADDRESS, Translation, checked, ignored
-from mq_shards.supervisor.options.listen import WILDCARDS
+from mq_shards.supervisor.moving.translation import ANY_ADDRESS, DUAL_STACK, Translation, checked, ignored
 
 HELP: Final = """\
 Usage: mq-shards as pulsar standalone [options of Pulsar 4.0's standalone] [-- options of mq-shards]
@@ -243,7 +242,7 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
 
 def _listen(t: Translation, conf: Mapping[str, str], advertised: str) -> None:
     host = conf.get("bindAddress") or ANY_ADDRESS
-    wildcards = WILDCARDS if any(WITH_IPV6 in os.environ.get(name, "").split() for name in JAVA_OPTIONS) else ()
+    wildcards = DUAL_STACK if any(WITH_IPV6 in os.environ.get(name, "").split() for name in JAVA_OPTIONS) else ()
     port = conf.get("brokerServicePort", "6650")
     with_tls = conf.get(TLS_PORT, "")
     if not port and not with_tls:

@@ -15,6 +15,8 @@ from mq_shards.acceptor.option_kinds import OptionsError
 DATA_DIR: Final = "mq-shards"
 IMPORTED: Final = "imported.json"  # in a data directory that an import has made
 ANY_ADDRESS: Final = "0.0.0.0"
+# To servers that are dual-stack: all IPv6 and IPv4 addresses.
+DUAL_STACK: Final = ("", ANY_ADDRESS, "::")
 
 
 @dataclass(slots=True, eq=False, repr=False)

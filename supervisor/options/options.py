@@ -58,11 +58,6 @@ from mq_shards.supervisor.options.schemes import SECURE
 from mq_shards.supervisor.options.sections import INSTEAD, SECTIONS
 
 MAX_NAMED: Final = 10  # an error message lists the options of a section if they are no more
-# The keys that a file may have outside its sections.
-TOP_LEVEL: Final = (
-    *COUNTS, "data-dir", "memory", "sync", "damage", "listen", "user", "users", "insecure", "log-level", "log-json",
-    "log-file", *LOG_FILE_NUMBERS, *OWN_CONFIGS,
-)  # fmt: skip
 
 Settings: TypeAlias = dict[str, dict[str, Setting]]
 Given: TypeAlias = tuple[str, object]  # where the option was set, and its value
@@ -135,7 +130,7 @@ def parse(arguments: Sequence[str]) -> Options:
     top: dict[str, Given] = {}
     sections: dict[tuple[str, str], Given] = {}  # keyed by section and option
     if config is not None:
-        _read_file(config, top, sections)
+        _read_file(config, tuple(given), top, sections)
     # --data-dir and --memory exclude each other, so either of them overrides both in the file.
     if given["data-dir"] is not None or given["memory"] is not None:
         top.pop("data-dir", None)
@@ -326,7 +321,10 @@ def _check_protocols(settings: Settings) -> None:
             raise OptionsError(str(error)) from None
 
 
-def _read_file(name: str, top: dict[str, Given], sections: dict[tuple[str, str], Given]) -> None:
+def _read_file(
+    name: str, top_level: Sequence[str], top: dict[str, Given], sections: dict[tuple[str, str], Given]
+) -> None:
+    """`top_level`: the keys that it may have outside of sections."""
     import tomllib  # imported late: not every broker has a file
 
     try:
@@ -348,10 +346,10 @@ def _read_file(name: str, top: dict[str, Given], sections: dict[tuple[str, str],
                 sections[key, option] = (name, setting)
         elif isinstance(value, dict):
             raise OptionsError(f"{name}: [{key}] is not a section (there are: {', '.join(SECTIONS)})")
-        elif key in TOP_LEVEL:
+        elif key in top_level:
             top[key] = (f"{name}: {key}", value)
         else:
-            raise OptionsError(f'{name}: "{key}" is not an option (there are: {", ".join(TOP_LEVEL)})')
+            raise OptionsError(f'{name}: "{key}" is not an option (there are: {", ".join(top_level)})')
 
 
 def _read_set(text: str, sections: dict[tuple[str, str], Given]) -> None:
