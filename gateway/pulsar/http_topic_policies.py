@@ -11,7 +11,8 @@ from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar import scalars
 from mq_shards.gateway.pulsar.catalog import CLUSTER, Json, Topic, topic_record
 from mq_shards.gateway.pulsar.control import Control
-from mq_shards.gateway.pulsar.http_namespaces import (
+from mq_shards.gateway.pulsar.policies import MAX_UNACKED_PER_CONSUMER, MAX_UNACKED_PER_SUBSCRIPTION
+from mq_shards.gateway.pulsar.policy_checks import (
     POLICIES,
     QUOTA_TYPES,
     Needed,
@@ -26,7 +27,6 @@ from mq_shards.gateway.pulsar.http_namespaces import (
     rate_of,
     whole,
 )
-from mq_shards.gateway.pulsar.policies import MAX_UNACKED_PER_CONSUMER, MAX_UNACKED_PER_SUBSCRIPTION
 from mq_shards.gateway.pulsar.refusals import RefusedError, not_found, precondition, too_many
 from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Handler, Routes, json_of, object_of
 
