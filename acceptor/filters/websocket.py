@@ -17,8 +17,10 @@ from mq_shards.csrc._core import ffi, lib
 
 RAW: Final = -zlib.MAX_WBITS
 BEST_SPEED: Final = 1
-# A sync flush ends with these bytes, which RFC 7692 leaves out of messages; the stream itself never ends.
+# A sync flush ends with these bytes, which RFC 7692 leaves out of messages. The stream itself never ends: with a last
+# block that is empty it does, unless the message is cut short.
 FLUSHED: Final = b"\x00\x00\xff\xff"
+LAST: Final = FLUSHED + b"\x01\x00\x00\xff\xff"
 # Shorter messages are not worth compressing.
 COMPRESS_BYTES: Final = 64
 
@@ -107,7 +109,7 @@ class PythonWebsocket:
             return payload
         self._is_whole = found == lib.WEBSOCKET_MESSAGE
         if self._is_whole:
-            payload += FLUSHED
+            payload += LAST
         return self._inflate(payload) if payload else b""
 
     def _control(self) -> bytes:
@@ -127,6 +129,8 @@ class PythonWebsocket:
         # A full piece may have left something in the inflater, though it has taken all input.
         self._more = not inflater.eof and len(piece) == PIECE_BYTES
         if self._is_whole and not self._more:
+            if not inflater.eof:
+                raise FilterError("websocket: a compressed message is cut short")
             self._inflater = None
         return bytes(piece)
 

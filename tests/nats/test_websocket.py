@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -12,8 +13,8 @@ from mq_shards.acceptor.protocols.nats.websocket_upgrade import MAX_HEAD_BYTES, 
 
 from tests.nats.conftest import KINDS
 from tests.nats.record import WEBSOCKET_TRANSCRIPTS
-from tests.nats.websocket_scenes import BLOCK, FRAMES, REQUESTS, play_frames, play_request
-from tests.nats.websocket_wire import serving
+from tests.nats.websocket_scenes import BLOCK, FRAMES, QUIET, REQUESTS, play_frames, play_request
+from tests.nats.websocket_wire import BINARY, COMPRESSED, FINAL, Websocket, frame, request, serving
 
 SEEN = json.loads(WEBSOCKET_TRANSCRIPTS.read_text())
 
@@ -47,3 +48,34 @@ def test_a_header_full_of_blanks_takes_no_longer_than_its_length() -> None:
     began = time.process_time()
     assert Request(head).get("x").replace(" ", "") == "ab"
     assert time.process_time() - began < 0.3
+
+
+def packed(text: bytes) -> bytes:
+    """As RFC 7692 has it, without the end of the flush."""
+    deflate = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return (deflate.compress(text) + deflate.flush(zlib.Z_SYNC_FLUSH)).removesuffix(b"\x00\x00\xff\xff")
+
+
+GOOD = packed(QUIET + b"PING\r\n")
+# Compressed messages, and whether that is the end.
+MESSAGES = {
+    "good": (GOOD, False),
+    "one that has ended": (zlib.compress(QUIET + b"PING\r\n", wbits=-zlib.MAX_WBITS) + b"more", False),
+    "none": (b"", True),
+    "cut short": (GOOD[:-3], True),
+    "half": (GOOD[: len(GOOD) // 2], True),
+    "with the end of the flush": (GOOD + b"\x00\x00\xff\xff", True),
+    "none that there is": (b"\xff\xff", True),
+}
+
+
+@pytest.mark.parametrize("name", MESSAGES, ids=lambda name: name.replace(" ", "-"))
+def test_a_compressed_message_has_to_be_whole(websockets: Websockets, name: str) -> None:
+    message, is_end = MESSAGES[name]
+    with Websocket(websockets.port, asked=request("Sec-WebSocket-Extensions: permessage-deflate")) as one:
+        one.send(frame(BINARY, message, first=FINAL | COMPRESSED) + frame(BINARY, b"PING\r\n"))
+        if is_end:
+            one.to_the_end()
+        else:
+            while one.stream.count(b"PONG") < 2:
+                assert one.hear()
