@@ -24,24 +24,21 @@ from mq_shards.acceptor.access.rights import Login
 from mq_shards.gateway.http_answers import TEXT, Answer, encode_head
 from mq_shards.gateway.http_bodies import SMALL_ANSWER_BYTES, TOO_MANY_ANSWERS, Bodies
 from mq_shards.gateway.http_parse import (
-    MAX_CHUNK_LINE_BYTES,
     MAX_HEAD_BYTES,
     TLS_HANDSHAKE,
     BadRequestError,
     Head,
-    chunk_bytes,
     find_end,
     parse_head,
     parse_request_line,
 )
 from mq_shards.gateway.http_places import Places
+from mq_shards.gateway.http_received import BODY_READ_BYTES, READ_BYTES, ReceivedBody
 from mq_shards.gateway.shaking import Shaking
 from mq_shards.gateway.turns import Turns
 from mq_shards.ringbuf import listening
 
 # The limits. A connection has one request at a time, so the limit of connections also bounds the requests in flight.
-READ_BYTES: Final = 16 << 10  # read ahead for a connection; its buffer may reach twice that
-BODY_READ_BYTES: Final = 256 << 10  # in one read, of a body that a handler wants
 ACCEPTED: Final = 64  # connections in one turn: fewer than there are places, so that each has time for a request
 ACCEPT_AGAIN_S: Final = 1.0  # the pause when there is no descriptor left
 ACCEPT_SOON_S: Final = 0.02  # the same when some will be: of LET_GO connections
@@ -53,7 +50,6 @@ LINGER_S: Final = 1.0  # to read the rest of a body that no handler wants
 LINGER_BYTES: Final = 256 << 10  # the connection is closed if more than this is left
 UNSENT_BYTES: Final = 64 << 10  # of output, before a handler has to wait
 PIECE_BYTES: Final = 256 << 10  # of a large answer, as what the client does not take at once is copied
-CHUNK_WASTE_BYTES: Final = 16 << 10  # of chunk lines, beyond 16 for each and twice what the chunks hold
 
 log = logging.getLogger(__name__)
 
@@ -66,22 +62,16 @@ TlsNow = Callable[[], SSLContext]
 Handler = Callable[["Request"], Awaitable[Answer | None]]
 
 
-class Request:
+class Request(ReceivedBody):
     """One request; its body is read by `part` (gateway/http_bodies.py)."""
 
     def __init__(self, connection: _Connection, head: Head) -> None:
+        super().__init__(connection, head)
         self.method: Final = head.method
         self.target: Final = head.target
         self.headers: Final = head.headers
-        self.content_length: Final = head.body_bytes
-        self.body_ended = head.body_bytes == 0
         self._connection = connection
         self._head = head
-        self._left = head.body_bytes or 0  # unread bytes of the body, or of its chunk
-        self._in_chunks = head.body_bytes is None
-        self._chunks = 0
-        self._waste = 0
-        self._must_say_continue = head.expects_continue
         self._answer_left = 0  # unsent bytes of a body that the handler sends
         # Who the client is, set by gateway/access.py where users are configured.
         self.access: object | None = None
@@ -89,63 +79,6 @@ class Request:
         self.login: Login | None = None
         self.begun = False  # the answer has begun: another one is impossible
         self.keeps_alive = head.keeps_alive  # whether the connection may have another request
-
-    # --- the body ---------------------------------------------------------------------------------------------------
-
-    def part_now(self, most: int) -> bytes:
-        """Takes what was received of a body without chunks; b"" when there is nothing."""
-        if self._in_chunks or self.body_ended:
-            return b""
-        data = self._connection.take(min(most, self._left))
-        self._left -= len(data)
-        self.body_ended = self._left == 0
-        return data
-
-    async def part(self, most: int) -> bytes:
-        """Waits for the next bytes of the body; b"" at its end. ConnectionError when the client goes or breaks the
-        format."""
-        if self._must_say_continue and not self.body_ended:
-            self._must_say_continue = False
-            self._connection.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        while not self.body_ended:
-            if self._in_chunks and self._left == 0:
-                await self._next_chunk()
-            elif data := self._connection.take(min(most, self._left)):
-                self._left -= len(data)
-                self.body_ended = self._left == 0 and not self._in_chunks
-                return data
-            else:
-                await self._connection.more(BODY_READ_BYTES)
-        return b""
-
-    async def _next_chunk(self) -> None:
-        if self._chunks and await self._line() != b"\r\n":
-            raise ConnectionError("a chunk does not end where it should")
-        self._chunks += 1
-        line = await self._line()
-        try:
-            self._left = chunk_bytes(line)
-        except ValueError as error:
-            raise ConnectionError(str(error)) from None
-        self._waste = max(0, self._waste + len(line) - 14 - 2 * self._left)
-        if self._waste > CHUNK_WASTE_BYTES:
-            raise ConnectionError("the chunks of a body hold too little")
-        if self._left == 0:
-            trailers = 0
-            while len(line := await self._line()) > 2 or line.strip():
-                trailers += len(line)
-                if b":" not in line[1:]:
-                    raise ConnectionError("a trailer that is no header")
-                if trailers > MAX_CHUNK_LINE_BYTES:
-                    raise ConnectionError("too much behind the last chunk")
-            self.body_ended = True
-
-    async def _line(self) -> bytes:
-        while (at := self._connection.buffer.find(b"\n")) < 0:
-            if len(self._connection.buffer) > MAX_CHUNK_LINE_BYTES:
-                raise ConnectionError("a line in a body does not end")
-            await self._connection.more(READ_BYTES)
-        return self._connection.take(at + 1)
 
     # --- the answer -------------------------------------------------------------------------------------------------
 
@@ -240,8 +173,7 @@ class Request:
 
     def connection_header(self) -> str:
         """The answer's Connection header. Also decides whether the connection stays open."""
-        leftover = self._left if not self._in_chunks else LINGER_BYTES + 1
-        if not self.body_ended and (self._must_say_continue or leftover > LINGER_BYTES):
+        if not self.body_ended and (self.must_say_continue or self.may_be_longer_than(LINGER_BYTES)):
             self.keeps_alive = False
         if self._connection.server.closing:
             self.keeps_alive = False
@@ -267,7 +199,7 @@ class Request:
             return self.keeps_alive
         if not self.keeps_alive:
             self._connection.end_output()
-        self._must_say_continue = False
+        self.must_say_continue = False
         try:
             async with asyncio.timeout(LINGER_S):
                 while await self.part(BODY_READ_BYTES):
