@@ -6,10 +6,13 @@ import socket
 import time
 import zlib
 
+import pytest
+
 from tests.nsq import wire as nsq
+from tests.pulsar.consuming import EXCLUSIVE, FAILOVER, SHARED
 from tests.pulsar.servers import PulsarServer, running
 from tests.pulsar.wire import Wire, batch_of, batch_with, entry_of, metadata, metadata_of, payload_of, send_frame
-from tests.servers import free_port
+from tests.servers import free_port, wait_until
 
 
 def test_nsqs_consumers_see_the_payloads_of_pulsars_messages(server: PulsarServer, wire: Wire, topic: str) -> None:
@@ -34,6 +37,30 @@ def test_what_nsq_publishes_is_a_message_of_mq_shards(server: PulsarServer, wire
     found = metadata_of(frame)
     assert (found.producer_name, found.sequence_id) == ("mq-shards", frame.body.message_id.entryId)
     assert abs(found.publish_time - before_ms) < 10_000
+
+
+CONSUMER_BUSY = 5
+
+
+@pytest.mark.parametrize("acceptors", [1, 3])
+def test_consumers_of_nsq_are_in_the_way_of_who_wants_a_channel_alone(acceptors: int) -> None:
+    """It is refused until they have gone."""
+    channel = {"subscription": "channel", "consumer_id": 1}
+    with running(acceptors=acceptors) as server, Wire(server.port).connect() as wire:
+        for topic in ("t0", "t1", "t2"):
+            with nsq.Wire(server.other_port) as consumer:
+                consumer.subscribe(topic, "channel")
+                for kind, name in ((EXCLUSIVE, "Exclusive"), (FAILOVER, "Failover")):
+                    refused = wire.ask("subscribe", "error", topic=topic, subType=kind, **channel)
+                    assert (refused.error, f"consumer's type '{name}'" in refused.message) == (CONSUMER_BUSY, True)
+                wire.subscribe(topic, "channel", SHARED)
+            wire.ask("close_consumer", consumer_id=1)
+
+            def is_free(topic: str = topic) -> bool:
+                return not hasattr(wire.ask("subscribe", None, topic=topic, subType=EXCLUSIVE, **channel), "error")
+
+            wait_until(is_free, "NSQ's consumer has gone")
+            wire.ask("close_consumer", consumer_id=1)
 
 
 HEADERS = b"""NATS/1.0\r

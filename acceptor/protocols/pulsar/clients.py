@@ -44,7 +44,7 @@ Key = TypeVar("Key", bound=tuple[object, ...])
 Value = TypeVar("Value")
 
 
-MAX_TRIES: Final = 8  # how often a command is tried when its worker keeps dying
+MAX_TRIES: Final = 8  # how often a command is tried when its worker keeps dying, or naming who is gone
 
 # Most characters in the metadata of a consumer, as at a real broker, and of a producer, where that one has no limit.
 MAX_CONSUMER_METADATA: Final = 1024
@@ -352,7 +352,8 @@ class Request:
     client: Client
     body: Message
     answered: bool = False
-    tries: int = 0  # how often a worker died before it had answered
+    tries: int = 0  # how often a worker died before it had answered, or named once more who was said to be gone
+    gone: int = 0  # who was in the way last and is no client that is alive
     opening: Opening | None = None  # if it makes a producer or consumer
 
     def opens(self, kind: str, number: int) -> bool:

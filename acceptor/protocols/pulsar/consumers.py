@@ -232,15 +232,25 @@ class Consumers:
         if answer.status in (engine.OK, engine.FAILED) and request.may_try_again():
             self._subscribe(request, consumer.topic, start, may_look=may_look)
             return
-        acceptor, conn = answer.id >> 32, answer.id & 0xFFFFFFFF
-        own = self._liveness.is_here(acceptor) and conn == client.conn
-        if may_look and answer.status == engine.FULL and answer.id and not own:
+        if may_look and answer.status == engine.FULL and self._may_be_gone(request, answer.id):
             self._liveness.look_at(
-                acceptor, conn, lambda alive: self._subscribe(request, consumer.topic, start, may_look=not alive)
+                answer.id >> 32, answer.id & 0xFFFFFFFF, lambda alive: self._looked(request, consumer, start, alive)
             )
             return
         self._refuse_seeks(client, consumer.id)
         request.fail(*_refusal(answer, consumer))
+
+    def _may_be_gone(self, request: Request, there: int) -> bool:
+        """Whether to look for a consumer that is in the way, by its acceptor and connection. The worker may name one
+        more than once that is no client of ours: it has not heard yet that this has gone, or it is NSQ's."""
+        own = self._liveness.is_here(there >> 32) and there & 0xFFFFFFFF == request.client.conn
+        if there == 0 or own:
+            return False
+        was_gone, request.gone = request.gone == there, there
+        return not was_gone or request.may_try_again()
+
+    def _looked(self, request: Request, consumer: Consumer, start: Start, alive: bool) -> None:
+        self._subscribe(request, consumer.topic, start, may_look=not alive)
 
     def _limit(self, client: Client, consumer: Consumer) -> None:
         rates = self._limits(consumer.topic, consumer.subscription).rates
