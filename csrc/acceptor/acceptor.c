@@ -51,7 +51,7 @@ static bool open_tables(struct acceptor *a) {
     a->table = calloc(MAX_CONNECTIONS, sizeof *a->table);
     a->generations = calloc(MAX_CONNECTIONS, sizeof *a->generations);
     a->free_indexes = calloc(MAX_CONNECTIONS, sizeof *a->free_indexes);
-    a->scratch = malloc(MAX_MOVED_BYTES + RECEIVE_BYTES);
+    a->scratch = malloc(MAX_MOVED_BYTES + RECEIVE_ALONE_BYTES);
     a->timer_places = calloc(MAX_CONNECTIONS, sizeof *a->timer_places);
     a->silent.places = calloc(MAX_CONNECTIONS, sizeof *a->silent.places);
     if (a->timer_places == NULL || a->silent.places == NULL || a->table == NULL || a->generations == NULL ||
@@ -103,6 +103,7 @@ struct acceptor *acceptor_new(const struct codec_table *codecs, uint32_t index, 
     a->output_high_bytes = OUTPUT_HIGH_BYTES;
     a->max_buffered_bytes = BUFFERED_BYTES;
     a->receive_bytes = RECEIVE_BYTES;
+    a->receive_alone_bytes = RECEIVE_ALONE_BYTES;
     a->acceptors = 1;
     adaptive_spin_set(&a->adaptive_spin, DEFAULT_SPIN_NS);
     if (!map_board(a, board_fd) || !open_tables(a) || !open_epoll(a) || !start_codecs(a)) {

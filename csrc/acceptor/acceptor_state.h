@@ -171,9 +171,10 @@ struct acceptor {
     uint32_t held_turns; /* turns for which output has been held back for them (HELD_BYTES); 0: none is */
     bool reserved;       /* a reserve was sent since the last sleep: its reply may come soon */
 
-    size_t max_buffered_bytes; /* limit over all connections */
-    size_t receive_bytes;      /* how much is received at a time now, ... */
-    uint64_t paced_ns;         /* ... and since when what was received last is worked off: see LONG_RECEIVING_NS */
+    size_t max_buffered_bytes;  /* limit over all connections */
+    size_t receive_bytes;       /* how much is received at a time now, ... */
+    uint64_t paced_ns;          /* ... and since when what was received last is worked off: see LONG_RECEIVING_NS */
+    size_t receive_alone_bytes; /* how much at a time when few connections have input: see RECEIVE_ALONE_BYTES */
     struct connection_list roomless; /* connections stalled for room, longest first */
     uint32_t overdraft;              /* the one connection that may exceed the limit; 0: none */
     const void *overdraft_lent;      /* its input, now lent to a worker's channel */

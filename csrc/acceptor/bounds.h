@@ -40,14 +40,15 @@
  * input do not keep the others waiting. */
 #define LEAST_RECEIVE_BYTES ((size_t)1 << 10)
 #define LONG_RECEIVING_NS   4000000u
-/* When few connections have input, each gets up to RECEIVES_AT_ONCE of these in a turn, until the turn has made
- * RECEIVED_OUTPUT_BYTES more of output. */
-#define RECEIVES_AT_ONCE      4
-#define RECEIVED_OUTPUT_BYTES ((size_t)512 << 10)
+/* When few connections have input, this much is received from each at a time: there are fewer calls, what it makes
+ * leaves in larger pieces, and a long command is whole before its worker has looked for it in vain. It is RECEIVE_BYTES
+ * after a time that made more than RECEIVED_OUTPUT_BYTES of output, which would not fit the cache. */
+#define RECEIVE_ALONE_BYTES   ((size_t)256 << 10)
+#define RECEIVED_OUTPUT_BYTES ((size_t)2 << 20)
 
 /* Up to this much of an incomplete command is moved in front of the next input, so that the command is parsed in place;
  * a longer one stays, and the next input is appended to it. */
-#define MAX_MOVED_BYTES ((size_t)4 << 10)
+#define MAX_MOVED_BYTES ((size_t)16 << 10)
 
 /* Replies of one connection that wait to be sent, or for their turn. Above this its input waits until half of them have
  * left. Replies to requests already made still come on top. */

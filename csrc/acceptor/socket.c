@@ -164,10 +164,9 @@ static bool received(struct acceptor *a, struct connection *c, ssize_t n) {
 
 /* Receives into the scratch buffer, behind the few bytes left over from last time. True, here and below, if it got all
  * that it asked for: there is probably more. */
-static bool receive_to_scratch(struct acceptor *a, struct connection *c) {
+static bool receive_to_scratch(struct acceptor *a, struct connection *c, size_t most) {
     size_t kept = c->filter != NULL ? 0 : buffer_bytes(&c->in);
-    const size_t most = room_receive_bytes(a);
-    assert(kept <= MAX_MOVED_BYTES && most <= RECEIVE_BYTES);
+    assert(kept <= MAX_MOVED_BYTES && most <= RECEIVE_ALONE_BYTES);
     ssize_t n = recv(c->fd, a->scratch + kept, most, MSG_DONTWAIT);
     if (!received(a, c, n)) return false;
     const bool all = (size_t)n == most;
@@ -189,14 +188,13 @@ static bool receive_to_scratch(struct acceptor *a, struct connection *c) {
     return all;
 }
 
-static bool receive_more(struct acceptor *a, struct connection *c) {
+static bool receive_more(struct acceptor *a, struct connection *c, size_t most) {
     uint8_t *room = buffer_room(&a->blocks, &c->in, MIN_RECEIVE_BYTES);
     if (room == NULL) {
         engine_oom(a, c);
         return false;
     }
-    size_t most = c->in.capacity - c->in.end;
-    if (most > RECEIVE_BYTES) most = RECEIVE_BYTES;
+    if (most > c->in.capacity - c->in.end) most = c->in.capacity - c->in.end;
     ssize_t n = recv(c->fd, room, most, MSG_DONTWAIT);
     if (!received(a, c, n)) return false;
     const bool all = (size_t)n == most;
@@ -234,24 +232,29 @@ static bool has_room(struct acceptor *a, struct connection *c) {
     return room_for_input(a, c, in, c->filter != NULL ? 2 * FILTER_CHUNK_BYTES : MIN_RECEIVE_BYTES);
 }
 
-static bool receive_once(struct acceptor *a, struct connection *c) {
+static bool receive_once(struct acceptor *a, struct connection *c, size_t most) {
     if (!has_room(a, c)) return false;
     if (compression_of(c) != NULL && c->filter == NULL) return receive_packed(a, c);
-    if (buffer_bytes(&c->in) <= MAX_MOVED_BYTES || c->filter != NULL) return receive_to_scratch(a, c);
-    return receive_more(a, c);
+    if (buffer_bytes(&c->in) <= MAX_MOVED_BYTES || c->filter != NULL) return receive_to_scratch(a, c, most);
+    return receive_more(a, c, most < RECEIVE_BYTES ? RECEIVE_BYTES : most);
 }
 
-/* Receives from a connection. When few have input each gets more at once: its output leaves in larger pieces, as long
- * as that fits the cache, and a long command is whole before its worker has looked for it in vain. */
+/* Receives from a connection, a long command by what its buffer has room for. */
 static void receive(struct acceptor *a, struct connection *c) {
-    uint32_t most = a->events_taken <= FEW_EVENTS ? RECEIVES_AT_ONCE : 1;
-    size_t taken = a->blocks.taken_bytes, dirty = a->dirty.count;
-    while (receive_once(a, c) && --most > 0 && !c->closed && takes_bytes(a, c)) {
-        if (room_receive_bytes(a) < RECEIVE_BYTES) return;
-        /* Each connection with output has taken a block, however little of it is used. */
-        size_t blocks = (a->dirty.count - dirty) * BLOCK_BYTES;
-        if (a->blocks.taken_bytes > taken + blocks + RECEIVED_OUTPUT_BYTES) return;
+    const bool alone = a->events_taken <= FEW_EVENTS && room_receive_bytes(a) == RECEIVE_BYTES && c->filter == NULL;
+    const size_t most = alone ? a->receive_alone_bytes : room_receive_bytes(a);
+    const size_t taken = a->blocks.taken_bytes, dirty = a->dirty.count;
+    const uint32_t moved = c->moved_bytes;
+    uint32_t got = 0;
+    while (receive_once(a, c, most - got) && !c->closed && takes_bytes(a, c)) {
+        got = c->moved_bytes - moved;
+        if (got >= most) break;
     }
+    if (!alone) return;
+    /* Each connection with output has taken a block, however little of it is used. */
+    const size_t blocks = (a->dirty.count - dirty) * BLOCK_BYTES;
+    const bool is_much = a->blocks.taken_bytes > taken + blocks + RECEIVED_OUTPUT_BYTES;
+    a->receive_alone_bytes = is_much ? RECEIVE_BYTES : RECEIVE_ALONE_BYTES;
 }
 
 void socket_run(struct acceptor *a, struct connection *c) {

@@ -242,6 +242,8 @@ static size_t take_line(struct acceptor *a, struct connection *c, enum verb verb
     return line_bytes;
 }
 
+enum { MAX_BARE_LINE = 4096 }; /* of a command without arguments */
+
 static size_t take_command(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
     /* Before authentication only CONNECT is allowed. */
     if (nats_is(c, NATS_MUST_CONNECT) && (data[0] | 32) != 'c') {
@@ -265,7 +267,7 @@ static size_t take_command(struct acceptor *a, struct connection *c, const uint8
         nats_end(a, c, NATS_TOO_LONG, "maximum control line exceeded");
         return bytes;
     }
-    if (newline == NULL) return has_arguments || line_bytes <= MAX_MOVED_BYTES ? 0 : refuse(a, c, bytes);
+    if (newline == NULL) return has_arguments || line_bytes <= MAX_BARE_LINE ? 0 : refuse(a, c, bytes);
     return take_line(a, c, (enum verb)verb, data, word_bytes, line_bytes, bytes);
 }
 

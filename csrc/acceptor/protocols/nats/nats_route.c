@@ -33,7 +33,7 @@
 #include "acceptor/protocols/nats/nats_write.h"
 #include "base/time_units.h"
 
-enum { LINE_FACTOR = 16, ACCOUNT_KEY_BYTES = 56 };
+enum { LINE_FACTOR = 16, LEAST_LINE = 4096, ACCOUNT_KEY_BYTES = 56 };
 /* Intervals of PINGs to servers: the first, and the longest. */
 #define FIRST_PING_NS SECOND_NS
 #define MOST_PING_NS  (30 * SECOND_NS)
@@ -376,7 +376,7 @@ static bool may_be_first(const struct nats_route *r, uint8_t first) {
 
 /* Messages of a server that has joined may name any number of groups. */
 static size_t most_of_line(const struct acceptor *a, const struct connection *c, uint32_t verb) {
-    size_t most = (size_t)route_server(a, c)->max_control_line * LINE_FACTOR + MAX_MOVED_BYTES;
+    size_t most = (size_t)route_server(a, c)->max_control_line * LINE_FACTOR + LEAST_LINE;
     bool is_message = verb == VERB_MESSAGE || verb == VERB_HEADERS || verb == VERB_LEAF_MESSAGE;
     if (route_of(c)->other != 0 && is_message) return NATS_MAX_ROUTE_LINE;
     return most < NATS_MAX_CONTROL_LINE ? most : NATS_MAX_CONTROL_LINE;
