@@ -44,6 +44,7 @@ class Channel:
     read_back: int = 0  # of the messages, those recovered from the log when the worker began
     delivered: int = 0  # since the worker began
     finished: int = 0
+    in_flight_parts: int = 0  # of a batch each message that is not finished
     consumers: list[Consumer] = field(default_factory=list)
 
     @property
@@ -142,7 +143,7 @@ class _Sheet:
         f = self._figures(_CHANNEL)
         channel = Channel(
             self._text(f.name_bytes), f.flags, f.consumers, f.depth, f.in_flight, f.deferred,
-            f.messages, f.requeues, f.timeouts, f.read_back, f.delivered, f.finished,
+            f.messages, f.requeues, f.timeouts, f.read_back, f.delivered, f.finished, f.in_flight_parts,
         )  # fmt: skip
         for _ in range(f.consumers_listed):
             channel.consumers.append(self._one_consumer())

@@ -305,7 +305,8 @@ enum { PARTS_MAX_WORDS = 256 };
  * it has unfinished parts (see struct headers). Messages are sent while permits are left, so the last one may take them
  * below 0. But with a policy other than POLICY_TURNS, n permits begin a read of n messages (100 at most), all of which
  * are sent if they are there, whatever they take. With permits, a CREDIT without this flag limits the messages in
- * flight: when so many are, the consumer is blocked until half are finished. Until there is one, any number may be. */
+ * flight, counted in unfinished parts too: when so many are, the consumer is blocked until half are finished, or it
+ * requeues some. Until there is such a CREDIT, any number may be in flight. */
 #define MSG_PERMITS 1024u
 /* In a PUBLISH's flags: delay_ns, if it is not 0, is the time by the wall clock at which the message is due, in whole
  * ms and at most DUE_MOST_NS ahead. Messages that are due at one time are delivered in the order of their seqs. */
@@ -403,7 +404,7 @@ struct position {
     uint64_t compacted_messages; /* how many messages it has */
     uint16_t compacted_tag;      /* from the headers of its last message */
     uint16_t compacted_parts;    /* the last message's parts, up to the last one that is in the view */
-    uint32_t consumer_in_flight; /* of in_flight, those of the consumer that was named */
+    uint32_t consumer_in_flight; /* what the consumer that was named has: of a batch each unfinished message */
     uint64_t messages; /* of the topic, from first_seq on: at most, and fewer than seqs where some are missing */
 };
 
@@ -550,8 +551,9 @@ struct subscribe_policy {
     /* POLICY_FAILOVER: they are numbered from 0 by order, then name, then consumer number. POLICY_KEY: one with another
      * order than the present ones is FULL. */
     uint32_t order;
-    /* How many messages all consumers together may have in flight: when there are so many, nothing is delivered until
-     * half are finished. The value of the consumer that came last applies; 0: any number. */
+    /* How many messages all consumers together may have in flight, those of batches counted: when there are so many, no
+     * new ones are delivered until fewer than half are left. The value of the consumer that came last applies; 0: any
+     * number. */
     uint32_t most_in_flight;
 };
 struct key_range {
@@ -609,12 +611,13 @@ struct channel_figures {
     uint64_t timeouts;
     uint64_t read_back;           /* as in struct topic_figures */
     uint64_t delivered, finished; /* since the worker began */
+    uint64_t in_flight_parts;     /* in flight, of a batch that is given as one each unfinished message */
 };
 
 struct consumer_figures {
     uint32_t acceptor, conn;
     uint32_t credit;
-    uint32_t in_flight;
+    uint32_t in_flight; /* of a batch that it was given as one each unfinished message */
     uint64_t messages;
     uint64_t finishes;
     uint64_t requeues;
@@ -625,7 +628,7 @@ struct consumer_figures {
     uint32_t is_blocked; /* 1: see MSG_PERMITS */
 };
 _Static_assert(sizeof(struct position) == 128 && sizeof(struct subscribe_start) == 16, "read by Python too");
-_Static_assert(sizeof(struct topic_figures) == 136 && sizeof(struct channel_figures) == 88 &&
+_Static_assert(sizeof(struct topic_figures) == 136 && sizeof(struct channel_figures) == 96 &&
                    sizeof(struct consumer_figures) == 56 && sizeof(struct subscribe) == 32 &&
                    sizeof(struct producer_part) == 24 && sizeof(struct subscribe_policy) == 20,
                "read by Python too");

@@ -34,7 +34,7 @@ static void put_consumer(const struct worker *w, struct sheet *sheet, const stru
     struct consumer_figures figures = {.acceptor = client->acceptor,
                                        .conn = client->conn,
                                        .credit = c->credit,
-                                       .in_flight = c->inflight,
+                                       .in_flight = (uint32_t)c->inflight_parts,
                                        .messages = c->messages,
                                        .finishes = c->finishes,
                                        .requeues = c->requeues,
@@ -70,6 +70,7 @@ static void put_channel(const struct worker *w, struct sheet *sheet, const struc
         .read_back = s->read_back,
         .delivered = s->delivered,
         .finished = s->finished,
+        .in_flight_parts = s->inflight_parts,
     };
     put(sheet, &figures, sizeof figures);
     put(sheet, s->name, s->name_bytes);

@@ -323,6 +323,7 @@ static enum outcome finish_parts(struct worker *w, uint32_t client, const struct
         split_leave(w, delivery, left);
     else if (status == STATUS_OK && !delivery_parts_set(w, delivery, left))
         status = STATUS_NO_SPACE;
+    if (status == STATUS_OK) delivery_weigh_again(w, delivery);
     if (status != STATUS_OK)
         refuse(w, client, m, status);
     else if (s->number)
@@ -392,6 +393,7 @@ static enum outcome requeue_all(struct worker *w, uint32_t client, uint32_t numb
         delivery_take(w, delivery);
         delivery_again(w, delivery);
     }
+    consumer_unblock(w, consumer);
     *left = 0;
     return DONE;
 }
@@ -420,9 +422,11 @@ enum outcome consumer_requeue(struct worker *w, uint32_t client, const struct me
     /* Recovery makes a batch whole again, so the log has no delays of its parts. */
     bool logged = m->delay_ns && s->number && !d->part;
     if (logged && room_reserve(w, shard, 1, SHARD_REDELIVERY_BYTES, false, &status) == LATER) return LATER;
-    worker_consumer(w, d->consumer)->requeues++;
+    uint32_t consumer = d->consumer;
+    worker_consumer(w, consumer)->requeues++;
     s->requeues++;
     delivery_take(w, delivery);
+    consumer_unblock(w, consumer);
     if (m->delay_ns)
         delivery_defer(w, delivery,
                        m->delay_ns < DELIVERY_LATEST_NS - w->now_ns ? w->now_ns + m->delay_ns : DELIVERY_LATEST_NS);

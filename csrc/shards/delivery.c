@@ -89,6 +89,21 @@ static uint64_t later(uint64_t now_ns, uint64_t by_ns) {
     return by_ns > UINT64_MAX - now_ns ? UINT64_MAX : now_ns + by_ns;
 }
 
+static uint64_t limit_of(const struct delivery *d) {
+    const uint64_t none = ((uint64_t)1 << LIMIT_BITS) - 1;
+    return d->limit == none ? UINT64_MAX : d->limit * LIMIT_NS;
+}
+
+static void set_limit(struct delivery *d, uint64_t limit_ns) {
+    const uint64_t none = ((uint64_t)1 << LIMIT_BITS) - 1, limit = limit_ns / LIMIT_NS;
+    d->limit = (limit < none ? limit : none) & none;
+}
+
+static void note_full(struct consumer *c, struct subscription *s) {
+    if (consumer_is_full(c)) c->blocked = true;
+    if (s->most_inflight && s->inflight_parts >= s->most_inflight) s->blocked = true;
+}
+
 void delivery_fly(struct worker *w, uint32_t delivery, uint32_t consumer) {
     struct delivery *d = worker_delivery(w, delivery);
     struct consumer *c = worker_consumer(w, consumer);
@@ -96,17 +111,19 @@ void delivery_fly(struct worker *w, uint32_t delivery, uint32_t consumer) {
     d->state = DELIVERY_IN_FLIGHT;
     d->consumer = consumer;
     d->deadline_ns = later(w->now_ns, c->timeout_ns);
-    d->limit_ns = later(w->now_ns, c->timeout_max_ns);
+    set_limit(d, later(w->now_ns, c->timeout_max_ns));
+    d->parts = 1;
     if (d->attempts < UINT16_MAX) d->attempts++;
     link_flight(w, c, delivery);
     expect(w, consumer, d->deadline_ns);
     c->inflight++;
-    if (consumer_is_full(c)) c->blocked = true;
+    c->inflight_parts++;
     c->messages++;
     struct subscription *s = worker_subscription(w, d->subscription);
     s->inflight++;
+    s->inflight_parts++;
     s->delivered++;
-    if (s->most_inflight && s->inflight >= s->most_inflight) s->blocked = true;
+    note_full(c, s);
     consumer_settle(w, consumer);
 }
 
@@ -117,8 +134,8 @@ void delivery_extend(struct worker *w, uint32_t delivery) {
     unlink_flight(w, c, d);
     d->deadline_ns = later(w->now_ns, c->timeout_ns);
     link_flight(w, c, delivery);
-    if (d->deadline_ns <= d->limit_ns) return; /* those before it end sooner, so the heap knows of them */
-    d->deadline_ns = d->limit_ns;
+    if (d->deadline_ns <= limit_of(d)) return; /* those before it end sooner, so the heap knows of them */
+    d->deadline_ns = limit_of(d);
     push(&w->subscriptions.deadlines, deadline_places(w), heap_key(d->deadline_ns, (uint32_t)d->seq, delivery));
 }
 
@@ -155,16 +172,53 @@ static void take_deferred(struct worker *w, struct subscription *s, const struct
     heap_remove(&w->subscriptions.deadlines, deadline_places(w), d->place);
 }
 
-static void land(struct consumer *c) {
-    c->inflight--;
-    if (c->inflight <= c->credit / 2) c->blocked = false;
-}
-
+/* New messages come again when less than half as many are in flight as there may be. */
 static void unblock(struct worker *w, uint32_t subscription) {
     struct subscription *s = worker_subscription(w, subscription);
-    if (s->inflight > s->most_inflight / 2) return;
+    if (s->inflight_parts && s->inflight_parts >= s->most_inflight / 2) return;
     s->blocked = false;
+    if (s->policy == POLICY_KEY) redelivery_look_from(s, 0);
     subscription_due(w, subscription);
+}
+
+/* So many messages are not in flight any more. */
+static void land(struct worker *w, const struct delivery *d, uint64_t parts) {
+    struct consumer *c = worker_consumer(w, d->consumer);
+    struct subscription *s = worker_subscription(w, d->subscription);
+    c->inflight_parts -= parts;
+    if (c->inflight_parts <= c->credit / 2) c->blocked = false;
+    s->inflight_parts -= parts;
+    if (s->blocked) unblock(w, d->subscription);
+}
+
+void delivery_weigh(struct worker *w, uint32_t delivery, uint64_t parts) {
+    struct delivery *d = worker_delivery(w, delivery);
+    assert(d->state == DELIVERY_IN_FLIGHT && parts);
+    if (parts > UINT16_MAX) parts = UINT16_MAX;
+    uint64_t before = d->parts;
+    d->parts = parts & UINT16_MAX;
+    if (parts < before) {
+        land(w, d, before - parts);
+        consumer_settle(w, d->consumer);
+        return;
+    }
+    struct consumer *c = worker_consumer(w, d->consumer);
+    struct subscription *s = worker_subscription(w, d->subscription);
+    c->inflight_parts += parts - before;
+    s->inflight_parts += parts - before;
+    note_full(c, s);
+}
+
+void delivery_weigh_again(struct worker *w, uint32_t delivery) {
+    const struct delivery *d = worker_delivery(w, delivery);
+    const struct parts_left *left = delivery_parts(w, delivery);
+    uint64_t count = d->state == DELIVERY_IN_FLIGHT && left ? parts_count(left) : UINT64_MAX;
+    if (count < d->parts) delivery_weigh(w, delivery, count);
+}
+
+void consumer_unblock(struct worker *w, uint32_t consumer) {
+    worker_consumer(w, consumer)->blocked = false;
+    consumer_settle(w, consumer);
 }
 
 void delivery_take(struct worker *w, uint32_t delivery) {
@@ -177,9 +231,9 @@ void delivery_take(struct worker *w, uint32_t delivery) {
     case DELIVERY_IN_FLIGHT:
         if (d->keyed) policy_slot_release(w, delivery);
         unlink_flight(w, worker_consumer(w, d->consumer), d);
-        land(worker_consumer(w, d->consumer));
+        worker_consumer(w, d->consumer)->inflight--;
         s->inflight--;
-        if (s->blocked) unblock(w, d->subscription);
+        land(w, d, d->parts);
         consumer_settle(w, d->consumer);
         d->consumer = 0;
         break;

@@ -12,6 +12,12 @@ uint32_t delivery_make(struct worker *w, uint32_t subscription, uint64_t seq, ui
 void delivery_fly(struct worker *w, uint32_t delivery, uint32_t consumer);
 void delivery_again(struct worker *w, uint32_t delivery);
 void delivery_defer(struct worker *w, uint32_t delivery, uint64_t deadline_ns);
+/* Counts a delivery in flight as so many messages to its consumer; before as one. */
+void delivery_weigh(struct worker *w, uint32_t delivery, uint64_t parts);
+/* Some of its parts have been finished since. */
+void delivery_weigh_again(struct worker *w, uint32_t delivery);
+/* The consumer asks for some of what it has in flight again: it may have more, however much that is. */
+void consumer_unblock(struct worker *w, uint32_t consumer);
 /* Takes a delivery out of the state it is in. */
 void delivery_take(struct worker *w, uint32_t delivery);
 /* Frees a delivery that is in no state. The message is not released. */

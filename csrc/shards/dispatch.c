@@ -58,9 +58,8 @@ __attribute__((cold)) static int64_t parts_of(const struct worker *w, uint32_t d
     if (message_headers_bytes(r)) memcpy(&h, record_body(r), sizeof h);
     if (worker_delivery(w, delivery)->part) return 1;
     const struct parts_left *left = delivery_parts(w, delivery);
-    int64_t parts = h.parts ? h.parts : 1, count = 0;
-    for (uint32_t i = 0; left && i < left->words; i++) count += __builtin_popcountll(left->bits[i]);
-    return left && count < parts ? count : parts;
+    const int64_t parts = h.parts ? h.parts : 1, count = left ? parts_count(left) : parts;
+    return count < parts ? count : parts;
 }
 
 /* Takes the permits of a message with `count` unfinished parts. Where the order counts, a consumer with n permits reads
@@ -163,6 +162,7 @@ static void deliver(struct worker *w, uint32_t delivery, const struct record *r,
     if (counted) {
         const int64_t parts = parts_of(w, delivery, r);
         worker_subscription(w, d->subscription)->delivered += (uint64_t)parts - 1; /* delivery_fly has counted one */
+        if (parts > 1) delivery_weigh(w, delivery, (uint64_t)parts);
         take_permits(w, c, parts);
     }
     if (counted || c->window_bytes >= consumer_window(w, c)) consumer_settle(w, consumer);
@@ -433,8 +433,8 @@ static bool is_new_part(const struct worker *w, const struct subscription *s) {
 static enum dispatched dispatch_one(struct worker *w, uint32_t subscription) {
     struct subscription *s = worker_subscription(w, subscription);
     uint64_t seq;
-    bool ahead = subscription_front(w, subscription, &seq);
-    if (s->paused || s->blocked || !s->turn || (!ahead && !s->redelivery_first)) return NOTHING;
+    bool ahead = subscription_front(w, subscription, &seq) && !s->blocked;
+    if (s->paused || !s->turn || (!ahead && !s->redelivery_first)) return NOTHING;
     uint32_t consumer = rotation_next(w, s);
     if (!consumer) return STUCK;
     /* Redeliveries and new messages take turns, so that neither endless requeueing nor a long backlog starves the
@@ -507,13 +507,15 @@ static bool dispatch_held_back(struct worker *w, uint32_t subscription, struct k
     struct subscription *s = worker_subscription(w, subscription);
     const struct topic *t = subscription_topic(w, s);
     uint32_t n = redelivery_to_look_at(w, s), next;
-    for (; n && *left && s->turn && !s->blocked; n = next) {
+    for (; n && *left && s->turn; n = next) {
         const struct delivery *d = worker_delivery(w, n);
         const uint64_t seq = s->look.from = d->seq;
         *outcome = ONE;
         if (k->looked >= DISPATCH_LOOKED * w->piece) return false;
         next = d->following;
         k->looked += LOOKED_FOR_ONE;
+        /* What has come before may come again. */
+        if (s->blocked && !d->attempts) continue;
         *outcome = STUCK;
         const struct record *r = message_of(w, t, seq);
         enum readable readable = r ? message_readable(w, t, r) : READ_WHOLE;

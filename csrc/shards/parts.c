@@ -47,6 +47,12 @@ void parts_first(struct parts_left *out, uint32_t count) {
     if (count % 64) out->bits[count / 64] = ((uint64_t)1 << count % 64) - 1;
 }
 
+uint32_t parts_count(const struct parts_left *left) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < left->words; i++) count += (uint32_t)__builtin_popcountll(left->bits[i]);
+    return count;
+}
+
 void delivery_all_parts(const struct worker *w, uint32_t delivery, struct parts_left *out) {
     const struct delivery *d = worker_delivery(w, delivery);
     const struct parts_left *now = delivery_parts(w, delivery);

@@ -10,6 +10,7 @@ void parts_copy(struct parts_left *to, const struct parts_left *from);
 void parts_trim(struct parts_left *left);
 /* The first `count` parts. */
 void parts_first(struct parts_left *out, uint32_t count);
+uint32_t parts_count(const struct parts_left *left);
 
 /* The parts left of a delivery; NULL: none is finished. */
 const struct parts_left *delivery_parts(const struct worker *w, uint32_t delivery);

@@ -43,7 +43,7 @@ static uint8_t admit_key(const struct worker *w, const struct subscription *s, c
 static void limit_inflight(struct worker *w, uint32_t subscription, uint32_t most) {
     struct subscription *s = worker_subscription(w, subscription);
     s->most_inflight = most;
-    s->blocked = most && s->inflight >= most;
+    s->blocked = most && s->inflight_parts >= most;
     if (!s->blocked && s->turn) subscription_due(w, subscription);
 }
 

@@ -180,7 +180,7 @@ enum outcome position_tell(struct worker *w, uint32_t client, uint32_t topic, co
         p.depth = subscription_depth(w, s);
         p.in_flight = s->inflight;
         uint32_t consumer = m->consumer_number ? consumer_find(w, client, m->consumer_number) : 0;
-        if (consumer) p.consumer_in_flight = worker_consumer(w, consumer)->inflight;
+        if (consumer) p.consumer_in_flight = (uint32_t)worker_consumer(w, consumer)->inflight_parts;
         if (consumer) p.consumer_blocked = worker_consumer(w, consumer)->blocked;
     }
     struct message a = request_answer_of(w, client, m, status);

@@ -98,7 +98,9 @@ uint32_t rotation_next(const struct worker *w, struct subscription *s) {
 
 void consumer_settle(struct worker *w, uint32_t consumer) {
     struct consumer *c = worker_consumer(w, consumer);
-    bool may = c->credit > c->inflight && c->window_bytes < consumer_window(w, c) &&
+    /* One with permits may have another message as long as it is not blocked. */
+    bool counted = c->permits != INT64_MAX, room = c->credit > (counted ? 0 : c->inflight);
+    bool may = room && c->window_bytes < consumer_window(w, c) &&
                (c->permits > 0 || consumer_entries_left(worker_subscription(w, c->subscription), c)) && !c->yields &&
                !c->blocked && policy_lets(worker_subscription(w, c->subscription), consumer);
     if (may == (c->next_turn != 0)) return;

@@ -114,6 +114,7 @@ struct subscription {
     uint64_t owners;
     uint32_t deferred_first, deferred;
     uint32_t inflight, most_inflight; /* see subscribe_policy.most_in_flight */
+    uint64_t inflight_parts;          /* messages of batches in flight, see delivery.parts */
     uint32_t consumer_first, consumers;
     uint32_t giving_back;      /* consumers that left or yield, whose messages are still being given back */
     uint32_t turn;             /* the next in the ring of consumers that may take a message */
@@ -171,14 +172,15 @@ struct consumer {
     uint32_t previous_turn, next_turn; /* in the ring of those that may take a message; 0: it may not */
     uint32_t priority;                 /* POLICY_TURNS: see struct subscribe_policy */
     uint32_t credit, inflight;
-    int64_t permits;       /* messages it may still be sent (see MSG_PERMITS); INT64_MAX: not counted */
-    uint32_t entries_left; /* of a read begun with permits: messages it may be sent though none are left, ... */
-    uint32_t read;         /* ... if it is the read that is under way: see subscription.reads */
-    bool uncounted;        /* see SUBSCRIBE_UNCOUNTED */
-    bool compacted;        /* see SUBSCRIBE_COMPACTED */
-    bool leaving;          /* it takes no more messages (see MSG_LEAVING) */
-    bool blocked;          /* it had all in flight that it may, and has not finished half of them since (MSG_PERMITS) */
-    bool yields;           /* another has become active: its messages in flight are being given back */
+    uint64_t inflight_parts; /* messages of batches in flight, see delivery.parts */
+    int64_t permits;         /* messages it may still be sent (see MSG_PERMITS); INT64_MAX: not counted */
+    uint32_t entries_left;   /* of a read begun with permits: messages it may be sent though none are left, ... */
+    uint32_t read;           /* ... if it is the read that is under way: see subscription.reads */
+    bool uncounted;          /* see SUBSCRIBE_UNCOUNTED */
+    bool compacted;          /* see SUBSCRIBE_COMPACTED */
+    bool leaving;            /* it takes no more messages (see MSG_LEAVING) */
+    bool blocked; /* it had all in flight that it may, and has not finished half of them since (MSG_PERMITS) */
+    bool yields;  /* another has become active: its messages in flight are being given back */
     uint32_t previous_yielding, next_yielding;
     uint32_t window_bytes;                  /* bytes on their way to the client's socket */
     uint32_t inflight_first, inflight_last; /* its deliveries in the order in which their timeouts began */
@@ -213,7 +215,8 @@ struct delivery {
     union {
         struct {
             uint64_t deadline_ns; /* in flight and deferred */
-            uint64_t limit_ns;    /* the latest deadline it may be extended to */
+            uint64_t limit : 48;  /* in flight: the latest deadline it may be extended to, in units of LIMIT_NS, ... */
+            uint64_t parts : 16;  /* ... and what it is to its consumer: unfinished messages of a batch; else 1 */
         };
         struct treap_node in_order; /* to be delivered again: in the treap by seq */
     };
@@ -230,6 +233,9 @@ struct delivery {
 };
 _Static_assert(sizeof(struct delivery) == 64, "a cache line");
 _Static_assert(offsetof(struct delivery, key) == offsetof(struct indexed, key), "the index finds it by its key");
+
+/* All ones: there is no limit. */
+enum { LIMIT_NS = 1024, LIMIT_BITS = 48 };
 
 /* Which parts of a batch are left when some are finished. Words behind the last one that has a bit are neither set nor
  * read. What is kept of most batches ends behind PARTS_FEW_WORDS of them. */
@@ -285,7 +291,7 @@ static inline uint32_t consumer_entries_left(const struct subscription *s, const
 }
 /* Whether one that has permits has as many messages in flight as it may. */
 static inline bool consumer_is_full(const struct consumer *c) {
-    return c->permits != INT64_MAX && c->inflight >= c->credit;
+    return c->permits != INT64_MAX && c->inflight_parts >= c->credit;
 }
 static inline struct delivery *delivery_at(const struct subscriptions *all, uint32_t delivery) {
     return arena_at(&all->deliveries, delivery);

@@ -250,6 +250,7 @@ static uint32_t settle(struct worker *w, const struct acknowledgement *a, const 
         if (left.words && is_split) split_leave(w, delivery, &left);
         /* Has room: the acknowledgement had reserved it. */
         if (left.words && !is_split) (void)delivery_parts_set(w, delivery, &left);
+        if (left.words) delivery_weigh_again(w, delivery);
         if (left.words) return delivery;
     }
     if (commit) {

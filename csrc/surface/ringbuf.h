@@ -116,6 +116,7 @@ struct topic_figures {
 struct channel_figures {
     uint32_t name_bytes, flags, consumers, consumers_listed;
     uint64_t depth, in_flight, deferred, messages, requeues, timeouts, read_back, delivered, finished;
+    uint64_t in_flight_parts;
 };
 struct consumer_figures {
     uint32_t acceptor, conn, credit, in_flight;

@@ -128,7 +128,7 @@ def _consumer(client: Json, flying: Flying | None) -> Json:
         "lastAckedTime": iso(acked_ms), "lastConsumedTime": iso(consumed_ms), "metadata": client.get("metadata", {}),
     }  # fmt: skip
     if flying is not None:
-        found["unackedMessages"] = round(flying.in_flight * client.get("per_entry", 1))
+        found["unackedMessages"] = flying.in_flight
         found["blockedConsumerOnUnackedMsgs"] = flying.is_blocked
     return found
 

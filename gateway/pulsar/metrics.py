@@ -132,7 +132,7 @@ class _Sheet:
         rate = self._rate((*key, "out"), channel.delivered)
         for figure, value in (
             ("back_log", _backlog(channel)), ("back_log_no_delayed", _backlog(channel) - channel.deferred),
-            ("delayed", channel.deferred), ("unacked_messages", channel.in_flight),
+            ("delayed", channel.deferred), ("unacked_messages", channel.in_flight_parts),
             ("consumers_count", channel.consumer_count), ("msg_rate_out", rate),
             ("msg_throughput_out", rate * average),
             ("msg_rate_redeliver", self._rate((*key, "again"), channel.requeues)),

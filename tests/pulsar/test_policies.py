@@ -15,7 +15,7 @@ from tests.pulsar.policy_scenes import scenes
 from tests.pulsar.record_roles import POLICY_TRANSCRIPTS, play, request
 from tests.pulsar.servers import PulsarServer, running
 from tests.pulsar.test_roles import settings, unlike
-from tests.pulsar.wire import Frame, Wire, payload_of
+from tests.pulsar.wire import Frame, Wire, batch_of, entry_of, metadata, payload_of, send_frame
 from tests.servers import wait_until
 
 RECORDED: Final[dict[str, list[dict[str, Any]]]] = json.loads(POLICY_TRANSCRIPTS.read_text())
@@ -212,6 +212,63 @@ def test_a_shared_consumer_gets_no_more_than_it_may_leave_unacknowledged_until_h
         assert [payload_of(frame) for frame in wire.messages(2)] == [b"6", b"7"]
 
 
+@pytest.mark.parametrize("kind", [1, 3])
+def test_what_may_be_unacknowledged_is_counted_in_messages_of_batches(
+    quick: PulsarServer, namespace: str, kind: int
+) -> None:
+    """Those acknowledged one by one are not; who wants some again gets it, and what goes with its consumer counts for
+    the next one."""
+    topic = f"persistent://{namespace}/t"
+    post(quick, f"namespaces/{namespace}/maxUnackedMessagesPerConsumer", 10)
+
+    def seen(wire: Wire) -> tuple[list[int], int, bool]:
+        """The entries that came, how many messages are not acknowledged, and whether no more will come."""
+        for _ in range(2):  # the first answer comes with what was sent because of what was asked before
+            stats = wire.ask("consumerStats", "consumerStatsResponse", consumer_id=1)
+        came = [frame.body.message_id.entryId for frame in wire.pending("message")]
+        wire.frames = [frame for frame in wire.frames if frame.name != "message"]
+        of = request(quick.http, "", "", "GET", f"persistent/{namespace}/t/stats")["json"]["subscriptions"]["s"]
+        (one,) = of["consumers"]
+        assert {of["unackedMessages"], one["unackedMessages"]} == {stats.unackedMessages}
+        assert one["blockedConsumerOnUnackedMsgs"] == stats.blockedConsumerOnUnackedMsgs
+        return came, stats.unackedMessages, stats.blockedConsumerOnUnackedMsgs
+
+    def left(entry: int, count: int) -> dict[str, Any]:
+        """An acknowledgement of all but the last `count` of 4."""
+        return ids[entry] | {"ack_set": [0b1111 & ~(0b1111 >> count)], "batch_size": 4}
+
+    with Wire(quick.port).connect() as wire:
+        wire.producer(topic)
+        wire.subscribe(topic, "s", kind)
+        ids = []
+        for i in range(6):
+            entry = entry_of(metadata(sequence_id=i, num_messages_in_batch=4), batch_of(*[b"x"] * 4))
+            wire.raw(send_frame(1, i, entry, num_messages=4))
+            receipt = wire.expect("send_receipt").message_id
+            ids.append({"ledgerId": receipt.ledgerId, "entryId": receipt.entryId})
+        wire.flow(100)
+        assert seen(wire) == ([0, 1, 2], 12, True)
+        wire.ack(left(0, 2))
+        assert seen(wire) == ([], 10, True)
+        wire.ack(left(0, 2))
+        assert seen(wire) == ([], 10, True), "they were acknowledged before"
+        wire.ack(ids[0])
+        assert seen(wire) == ([], 8, True)
+        wire.ack(left(1, 1))
+        assert seen(wire) == ([3, 4], 5 + 8, True), "5 of them are half: it goes on"
+        wire.say("redeliverUnacknowledgedMessages", consumer_id=1, message_ids=[ids[3]])
+        assert seen(wire) == ([3], 13, True)
+        wire.say("redeliverUnacknowledgedMessages", consumer_id=1)
+        came, count, blocked = seen(wire)
+        assert (1 in came[:2], 10 <= count < 14, blocked) == (True, True, True)
+    with Wire(quick.port).connect() as wire:
+        wire.subscribe(topic, "s", kind)
+        wire.flow(100)
+        came, count, blocked = seen(wire)
+        assert (1 in came, count, blocked) == (True, 1 + 4 * (len(came) - 1), True)
+        assert 10 <= count < 14
+
+
 def test_what_is_delayed_comes_at_once_where_delays_are_off_and_too_long_ones_are_refused(
     quick: PulsarServer, namespace: str
 ) -> None:
@@ -269,12 +326,16 @@ def test_a_subscription_gets_no_more_than_it_may_leave_unacknowledged_until_half
         stats = request(quick.http, "", "", "GET", f"persistent/{namespace}/t/stats")["json"]["subscriptions"]
         blocked = {name: stats[name]["blockedSubscriptionOnUnackedMsgs"] for name in stats}
         assert blocked == {"s": True, "keys": True, "one": False}
-        first, second, *_ = came((1, 2))
-        wire.ack(first.body.message_id, consumer=first.body.consumer_id)
-        wire.quiet()
-        assert len(came((1, 2))) == 4, "more than half of them are left"
-        wire.ack(second.body.message_id, consumer=second.body.consumer_id)
-        wait_until(lambda: wire.quiet() or len(came((1, 2))) == 6, "half of them are left: it goes on")
+        first, second, third, *_ = came((1, 2))
+        again = third.body
+        wire.say("redeliverUnacknowledgedMessages", consumer_id=again.consumer_id, message_ids=[again.message_id])
+        wait_until(lambda: wire.quiet() or len(came((1, 2))) == 5, "what came before may come again")
+        for one in (first, second):
+            wire.ack(one.body.message_id, consumer=one.body.consumer_id)
+            wire.quiet()
+            assert len(came((1, 2))) == 5, "half of them are left"
+        wire.ack(third.body.message_id, consumer=again.consumer_id)
+        wait_until(lambda: wire.quiet() or len(came((1, 2))) == 8, "less than half of them are left: it goes on")
         assert len(came((3, 4))) == 4
 
 

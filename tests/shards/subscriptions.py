@@ -15,7 +15,7 @@ from tests.shards.bench import OK, PUBLISH, REQUEST, SECOND, SHARDS, Answer, Ben
 GONE, DELETE = lib.MSG_GONE, lib.MSG_DELETE
 SUBSCRIBE = struct.Struct("<QQIIHHI")
 TOPIC_FIGURES = struct.Struct("<IIII15Q")
-CHANNEL_FIGURES = struct.Struct("<IIIIQQQQQQQQQ")
+CHANNEL_FIGURES = struct.Struct("<IIIIQQQQQQQQQQ")
 CONSUMER_FIGURES = struct.Struct("<IIIIQQQIIII")
 TIMEOUT = 60 * SECOND
 EPHEMERAL = 1

@@ -82,9 +82,9 @@ def test_permits_are_counted_in_parts_and_may_become_less_than_nothing(bench: Ch
     assert seqs(bench.turn()) == []
     # -2: what comes again has one part left, so 4 are enough for it and one more.
     assert permit(bench, 1, 4) == [1, 3]
-    bench.credit(1, 3)
-    assert permit(bench, 1, 2**64 - 1) == [], "and no more in flight than that"
-    assert seqs(bench.credit(1, 4)) == [4]
+    bench.credit(1, 7)
+    assert permit(bench, 1, 2**64 - 1) == [], "and no more parts in flight than that: 3, 3, and 1"
+    assert seqs(bench.credit(1, 8)) == [4]
     assert permit(bench, 1, 2**64 - 1) == []
 
 

@@ -137,7 +137,7 @@ class Answers:
             where = position_of(answer.body) if answer.status == engine.OK else None
             # Only consumers that acknowledge messages one by one have a count of their own.
             counts = where is not None and consumer.kind in INDIVIDUAL
-            unacked = round(where.consumer_in_flight * fields["per_entry"]) if where and counts else 0
+            unacked = where.consumer_in_flight if where and counts else 0
             request.reply(
                 "consumerStatsResponse", consumerName=consumer.name, availablePermits=max(fields["permits"], 0),
                 address=fields["address"], connectedSince=fields["connected_since"], type=fields["type"],
