@@ -34,6 +34,7 @@
  *   retain.c         messages that a topic retains after they are finished
  *   durable.c        topics become durable
  *   topic_life.c     how tubes and subscriptions of durable topics are made, emptied and deleted
+ *   change.c         CHANGE: topics and channels are made, paused, emptied, deleted
  *   pause.c          messages that a paused topic keeps, and their way to its subscriptions afterwards
  *   catalog.c        figures of all these
  */

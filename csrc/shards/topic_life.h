@@ -25,6 +25,8 @@ enum outcome topic_subscription(struct worker *w, uint32_t topic, const struct c
                                 uint32_t *subscription, uint8_t *status);
 /* The channel has no consumers any more: an ephemeral one is removed, and its topic if that is ephemeral too. */
 void subscription_idle(struct worker *w, uint32_t subscription);
+/* Removes a subscription, whose consumers are dismissed. */
+void subscription_end(struct worker *w, uint32_t subscription);
 /* Removes a topic's messages, jobs and subscriptions. */
 void topic_end(struct worker *w, uint32_t topic);
 /* Releases messages that wait for the first subscription, or are kept by the topic itself, from *from, which advances,
@@ -36,6 +38,5 @@ bool handovers_go_on(struct worker *w);
 void job_done(struct worker *w, uint32_t job, uint64_t seq);
 /* During recovery: a message is done, with all its remaining jobs. */
 void jobs_done(struct worker *w, uint32_t job, uint64_t seq);
-enum outcome topic_change(struct worker *w, uint32_t client, const struct message *m);
 
 #endif

@@ -7,9 +7,9 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from mq_shards.acceptor.protocols.pulsar.consumers import EXCLUSIVE as EXCLUSIVE_CONSUMER
-from mq_shards.acceptor.protocols.pulsar.consumers import FAILOVER, KEY_SHARED, SHARED
 from mq_shards.acceptor.protocols.pulsar.messages import Message
+from mq_shards.acceptor.protocols.pulsar.subscribe import EXCLUSIVE as EXCLUSIVE_CONSUMER
+from mq_shards.acceptor.protocols.pulsar.subscribe import FAILOVER, KEY_SHARED, SHARED
 
 from tests.pulsar.servers import PulsarServer, running, stopped
 from tests.pulsar.test_bundles import asked

@@ -11,9 +11,9 @@ import orjson
 from mq_shards.acceptor import engine
 from mq_shards.acceptor.engine import FOREVER, Answer
 from mq_shards.acceptor.protocols.pulsar.clients import Client, Consumer, Desk, Producer, Request
-from mq_shards.acceptor.protocols.pulsar.consumers import KEY_SHARED, SHARED
 from mq_shards.acceptor.protocols.pulsar.names import topic_name
 from mq_shards.acceptor.protocols.pulsar.position import position_of
+from mq_shards.acceptor.protocols.pulsar.subscribe import KEY_SHARED, SHARED
 from mq_shards.acceptor.protocols.pulsar.topics import KINDS
 from mq_shards.csrc._core import lib
 from mq_shards.ringbuf.calls import Asked, Calls

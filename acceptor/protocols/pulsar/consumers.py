@@ -3,7 +3,6 @@ GET_LAST_MESSAGE_ID. The commands about messages (FLOW, ACK, REDELIVER) are hand
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections import deque
 from collections.abc import Callable
@@ -12,29 +11,24 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from mq_shards.acceptor import engine
 from mq_shards.acceptor.engine import Answer
+from mq_shards.acceptor.protocols.pulsar import subscribe
 from mq_shards.acceptor.protocols.pulsar.clients import (
     CONSUMER,
-    CONSUMER_ASSIGN_ERROR,
-    CONSUMER_BUSY,
     MAX_CONSUMER_METADATA,
     MAX_IDS,
     METADATA_ERROR,
     NO_METADATA,
     NOT_ALLOWED,
-    PRODUCER_BUSY,
     SERVICE_NOT_READY,
     TOO_MUCH_AT_ONCE,
-    TOPIC_NOT_FOUND,
     Client,
     Consumer,
     Desk,
     PulsarError,
-    Ranges,
     Request,
     metadata_of,
     properties_of,
 )
-from mq_shards.acceptor.protocols.pulsar.keys import failover_order
 from mq_shards.acceptor.protocols.pulsar.liveness import Liveness
 from mq_shards.acceptor.protocols.pulsar.messages import Message
 from mq_shards.acceptor.protocols.pulsar.names import NON_PERSISTENT, TopicName
@@ -42,22 +36,12 @@ from mq_shards.acceptor.protocols.pulsar.position import last_entry, position_of
 from mq_shards.acceptor.protocols.pulsar.rates import NO_RATE, Rate
 from mq_shards.acceptor.protocols.pulsar.returning import MOST_SEEKS, Returning
 from mq_shards.acceptor.protocols.pulsar.start import NO_ENTRY, Start, start_at, start_at_time
+from mq_shards.acceptor.protocols.pulsar.subscribe import EXCLUSIVE, FAILOVER, KEY_SHARED, MAX_UNACKED, SHARED
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.csrc.structs import packed
 
-EXCLUSIVE: Final = 0
-SHARED: Final = 1
-FAILOVER: Final = 2
-KEY_SHARED: Final = 3
 NOT_NOTED: Final = "The acknowledgement could not be noted"
-KINDS: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
-POLICIES: Final = (lib.POLICY_EXCLUSIVE, lib.POLICY_TURNS, lib.POLICY_FAILOVER, lib.POLICY_KEY)
-STICKY: Final = 1
-ANY_ORDER, OWN_RANGES = 1, 2  # bits of a Key_Shared consumer's order
-EARLIEST: Final = 1  # InitialPosition
-NEVER_NS: Final = 1 << 60
 TAKES_ANY: Final = 21  # Schema.Type
-MAX_UNACKED: Final = (1 << 32) - 1
 # How long after the answer to SUBSCRIBE a consumer is told whether it is active: the Go client ignores it if sooner.
 TELL_NS: Final = 100_000_000
 
@@ -109,7 +93,7 @@ class Consumers:
                 request.fail(SERVICE_NOT_READY, "Consumer is already present on the connection")
             return
         try:
-            _check(body)
+            subscribe.check(body)
             self._check_often(client, topic, body)
         except PulsarError as error:
             request.fail(error.code, str(error))
@@ -120,7 +104,7 @@ class Consumers:
         elif body.HasField("start_message_id"):
             self._look_for_place(request, topic)
         else:
-            self._subscribe(request, topic, _initial(body))
+            self._subscribe(request, topic, subscribe.initial(body))
 
     def _check_often(self, client: Client, topic: TopicName, body: Message) -> None:
         """Raises PulsarError if a consumer subscribes more often than a policy allows."""
@@ -153,7 +137,7 @@ class Consumers:
         incarnation = position_of(answer.body).incarnation if answer.status == engine.OK else 0
         start = start_at(request.body.start_message_id, incarnation)
         if start.start == lib.START_LATEST and not request.body.durable:
-            start = _initial(request.body)
+            start = subscribe.initial(request.body)
         self._subscribe(request, topic, start)
 
     def _subscribe(self, request: Request, topic: TopicName, start: Start, *, may_look: bool = True) -> None:
@@ -164,7 +148,7 @@ class Consumers:
             request.fail(SERVICE_NOT_READY, "Consumer is already present on the connection")
             return
         try:
-            metadata, ranges = metadata_of(body, MAX_CONSUMER_METADATA), _own_ranges(body)
+            metadata, ranges = metadata_of(body, MAX_CONSUMER_METADATA), subscribe.own_ranges(body)
             properties = NO_METADATA if body.durable else properties_of(body)  # the catalog has those of durable ones
             kept_bytes = self._desk.room_for(metadata, properties, ranges)
         except PulsarError as error:
@@ -173,7 +157,7 @@ class Consumers:
         name = topic.core.encode()
         shared = body.subType in (SHARED, KEY_SHARED)
         # The worker deals the keys of a Key_Shared subscription; for an Exclusive one the acceptor leaves some out.
-        wanted = _packed(ranges) if body.subType == EXCLUSIVE else b""
+        wanted = subscribe.packed_ranges(ranges) if body.subType == EXCLUSIVE else b""
         epoch, limits = body.HasField("consumer_epoch"), self._limits(topic, body.subscription)
         wish = packed(
             "consumer_wish", shared=shared, partition=topic.partition, epoch=body.consumer_epoch, has_epoch=epoch,
@@ -201,7 +185,7 @@ class Consumers:
         asked = request.ask(
             lib.MSG_SUBSCRIBE, topic, lambda answer: self._subscribed(request, consumer, start, answer, may_look),
             topic=self._desk.engine.bind(name), pri=number,
-            body=_wanted(body, topic, start, limits.most_unacked_of_all if shared else 0),
+            body=subscribe.wanted_of(body, topic, start, limits.most_unacked_of_all if shared else 0),
         )  # fmt: skip
         if not asked:
             self._drop(client, consumer)
@@ -238,7 +222,7 @@ class Consumers:
             )
             return
         self._refuse_seeks(client, consumer.id)
-        request.fail(*_refusal(answer, consumer))
+        request.fail(*subscribe.refusal(answer, consumer))
 
     def _may_be_gone(self, request: Request, there: int) -> bool:
         """Whether to look for a consumer that is in the way, by its acceptor and connection. The worker may name one
@@ -536,131 +520,6 @@ class Consumers:
         request.locate(consumer.topic, heard, consumer.subscription)
 
 
-def _say_acknowledged(request: Request, error: int | None = None, why: str | None = None) -> None:
-    if not request.body.HasField("request_id"):
-        request.done()
-        return
-    request.reply("ackResponse", consumer_id=request.body.consumer_id, error=error, message=why)
-
-
-def keep_nothing(body: Message) -> None:
-    """Makes a SUBSCRIBE one for messages that come from now on, whatever it asks for: those of a topic that is not
-    persistent are for who is there."""
-    body.durable = False
-    body.ClearField("start_message_id")
-    body.ClearField("start_message_rollback_duration_sec")
-    body.ClearField("initialPosition")
-
-
-def _initial(body: Message) -> Start:
-    return Start(lib.START_EARLIEST if body.initialPosition == EARLIEST else lib.START_LATEST)
-
-
-def _check(body: Message) -> None:
-    """Checks a SUBSCRIBE by itself, but for its subscription's name and what is kept. Raises PulsarError."""
-    if not body.subscription:
-        raise PulsarError(PRODUCER_BUSY, "Empty subscription name")
-    if len(body.consumer_name.encode()) > lib.CONSUMER_NAME_MAX:
-        raise PulsarError(NOT_ALLOWED, f"The name of a consumer has {lib.CONSUMER_NAME_MAX} bytes at most")
-    if body.read_compacted and body.subType not in (EXCLUSIVE, FAILOVER):
-        raise PulsarError(NOT_ALLOWED, "readCompacted only allowed on failover or exclusive subscriptions")
-    if _names_ranges(body):
-        if len(body.keySharedMeta.hashRanges) > lib.KEY_MAX_RANGES:
-            raise PulsarError(NOT_ALLOWED, f"More than {lib.KEY_MAX_RANGES} hash ranges")
-        ranges = _own_ranges(body)
-        if not ranges and body.subType == KEY_SHARED:
-            raise PulsarError(CONSUMER_ASSIGN_ERROR, "Ranges for KeyShared policy must not be empty.")
-        _check_ranges(ranges)
-
-
-def _names_ranges(body: Message) -> bool:
-    return body.subType in (KEY_SHARED, EXCLUSIVE) and body.keySharedMeta.keySharedMode == STICKY
-
-
-def _own_ranges(body: Message) -> Ranges:
-    """The hash slots that a consumer has named; consumers of other types get all messages whatever they name."""
-    return tuple((one.start, one.end) for one in body.keySharedMeta.hashRanges) if _names_ranges(body) else ()
-
-
-def _packed(ranges: Ranges) -> bytes:
-    return b"".join(packed("key_range", first=first, last=last) for first, last in ranges)
-
-
-def _check_ranges(ranges: Ranges) -> None:
-    """Raises PulsarError if a consumer's own hash ranges are invalid."""
-    for first, last in ranges:
-        if first > last:
-            raise PulsarError(CONSUMER_ASSIGN_ERROR, f"Fixed hash range start > end for range: [{first},{last}]")
-        if not 0 <= first <= last < lib.KEY_SLOTS:
-            raise PulsarError(CONSUMER_ASSIGN_ERROR, "Invalid hash range")
-    ordered = sorted(ranges)
-    for one, other in itertools.pairwise(ordered):
-        if other[0] <= one[1]:
-            both = f"[{one[0]},{one[1]}] overlaps with [{other[0]},{other[1]}]"
-            raise PulsarError(CONSUMER_ASSIGN_ERROR, f"Consumer's own ranges conflict: {both}")
-
-
-def _key_order(*, any_order: bool, sticky: bool) -> int:
-    """The order of a Key_Shared consumer, in which all of a subscription agree: see struct subscribe_policy."""
-    return any_order * ANY_ORDER | sticky * OWN_RANGES
-
-
-def _refusal(answer: Answer, consumer: Consumer) -> tuple[int, str]:
-    """The error for a refused SUBSCRIBE."""
-    status = answer.status
-    if status == engine.FULL:
-        active, wanted = POLICIES.index(answer.pri), consumer.kind
-        if active == wanted == EXCLUSIVE:
-            return CONSUMER_BUSY, "Exclusive consumer is already connected"
-        there, new = f"type of '{KINDS[active]}'", f"type '{KINDS[wanted]}'"
-        differ = answer.seq ^ _key_order(any_order=consumer.any_order, sticky=bool(consumer.ranges))
-        if active == wanted and differ & OWN_RANGES:  # both Key_Shared
-            modes = ("AUTO_SPLIT", "STICKY") if consumer.ranges else ("STICKY", "AUTO_SPLIT")
-            there, new = f"key_shared mode of '{modes[0]}'", f"key_shared mode '{modes[1]}'"
-        why = f"Active subscription {there} is different than the connecting consumer's {new}."
-        if active == wanted and differ == ANY_ORDER:
-            does, does_not = "allows", "does not allow"
-            there, new = (does_not, does) if consumer.any_order else (does, does_not)
-            why = f"Active subscription {there} out of order delivery while the connecting consumer {new} it."
-        return CONSUMER_BUSY, f"Subscription is of different type. {why}"
-    if status == lib.STATUS_INVALID and consumer.kind == KEY_SHARED and consumer.ranges:
-        return CONSUMER_ASSIGN_ERROR, "Range conflict with consumer of this subscription"
-    if status == lib.STATUS_INVALID:
-        there = "NonDurable" if consumer.durable else "Durable"
-        return NOT_ALLOWED, f"{there} subscription with the same name already exists."
-    if status == engine.TOO_MANY:
-        return NOT_ALLOWED, "Too many consumers or topics"
-    if status == engine.NOT_FOUND:
-        return TOPIC_NOT_FOUND, "Topic does not exist"
-    return SERVICE_NOT_READY, "The subscription could not be made"
-
-
-def _wanted(body: Message, topic: TopicName, start: Start, most_in_flight: int) -> bytes:
-    """The body of a SUBSCRIBE."""
-    name, consumer_name = body.subscription.encode(), body.consumer_name.encode()
-    flags = lib.SUBSCRIBE_HEADERS | lib.SUBSCRIBE_POLICY | lib.SUBSCRIBE_START | lib.SUBSCRIBE_UNCOUNTED
-    if body.read_compacted:
-        flags |= lib.SUBSCRIBE_COMPACTED
-    if not body.durable:
-        flags |= lib.SUBSCRIBE_EPHEMERAL
-    head = packed("subscribe", timeout_ns=NEVER_NS, timeout_max_ns=NEVER_NS, name_bytes=len(name), flags=flags)
-    terms, ranges = {}, b""
-    if body.subType == FAILOVER:
-        terms["pick"] = max(topic.partition, 0)
-        terms["order"] = failover_order(str(topic), body.consumer_name) if topic.partition < 0 else 0
-    elif body.subType == KEY_SHARED:
-        own = _own_ranges(body)
-        terms["ranges"] = len(own)
-        terms["order"] = _key_order(any_order=body.keySharedMeta.allowOutOfOrderDelivery, sticky=bool(own))
-        ranges = _packed(own)
-    policy = packed(
-        "subscribe_policy", policy=POLICIES[body.subType], name_bytes=len(consumer_name),
-        priority=max(body.priority_level, 0), most_in_flight=min(most_in_flight, MAX_UNACKED), **terms,
-    )  # fmt: skip
-    begin = packed("subscribe_start", start=start.start, at=start.at)
-    return b"".join((head, name, begin, policy, consumer_name, ranges))
-
-
 def _channel_in(catalog: bytes, subscription: str) -> Any:  # noqa: ANN401
     """The struct channel_figures of a subscription in the CATALOG of its topic; None: it is not there."""
     topic, channel = ffi.new("struct topic_figures *"), ffi.new("struct channel_figures *")
@@ -675,3 +534,10 @@ def _channel_in(catalog: bytes, subscription: str) -> Any:  # noqa: ANN401
             return channel
         at += channel.name_bytes
     return None
+
+
+def _say_acknowledged(request: Request, error: int | None = None, why: str | None = None) -> None:
+    if not request.body.HasField("request_id"):
+        request.done()
+        return
+    request.reply("ackResponse", consumer_id=request.body.consumer_id, error=error, message=why)

@@ -18,6 +18,7 @@ from typing import Final
 from mq_shards.acceptor.engine import FOREVER, Answer, Engine, protocol_number
 from mq_shards.acceptor.protocol import Broker, Settings
 from mq_shards.acceptor.protocols.pulsar import credentials as pulsar_credentials
+from mq_shards.acceptor.protocols.pulsar import subscribe
 from mq_shards.acceptor.protocols.pulsar.answers import Answers
 from mq_shards.acceptor.protocols.pulsar.auth import NOBODY, Authentication
 from mq_shards.acceptor.protocols.pulsar.catalog import Catalog
@@ -35,7 +36,7 @@ from mq_shards.acceptor.protocols.pulsar.clients import (
     Terms,
     names_a_key_twice,
 )
-from mq_shards.acceptor.protocols.pulsar.consumers import Consumers, Limits, keep_nothing
+from mq_shards.acceptor.protocols.pulsar.consumers import Consumers, Limits
 from mq_shards.acceptor.protocols.pulsar.liveness import Liveness
 from mq_shards.acceptor.protocols.pulsar.messages import decode
 from mq_shards.acceptor.protocols.pulsar.names import (
@@ -386,7 +387,7 @@ class PulsarServing(Pulsar):
             request.fail(NOT_ALLOWED, str(error))
             return
         if topic.domain == NON_PERSISTENT:
-            keep_nothing(request.body)
+            subscribe.keep_nothing(request.body)
         create = bool(request.body.force_topic_creation)
         if request.opens(CONSUMER, request.body.consumer_id):
             self._topics.open(
