@@ -39,13 +39,9 @@ from mq_shards.shards.retention import Retention, Segment
 from mq_shards.shards.shard_files import ShardFiles
 from mq_shards.shards.store import SegmentStore, ShardStore
 from mq_shards.shards.store_error import StoreError
+from mq_shards.shards.ticks import Ticks
 from mq_shards.shards.unread import UnreadSegments, read_head
 
-TICK_NS: Final = 500_000_000
-BUSY_TICK_NS: Final = 1_000_000
-# All shards are looked after in TICK_NS, few of them sooner: in so many ticks, or in fewer with so many shards at each.
-TIDIED_IN: Final = 8
-TIDIED_AT_ONCE: Final = 8
 ROLL_EVERY_S: Final = 600.0
 SWITCH_S: Final = 0.0005
 # How much of an old segment is looked at between two turns: half a millisecond of work.
@@ -107,9 +103,7 @@ class Worker:
         self._errands: Errands | None = None
         self._heading = False  # whether heads of a segment are being written; one at a time, so that a stop is soon
         self._next_to_tidy = 0
-        self._tidied_at_once = max(TIDIED_AT_ONCE, -(-len(self._own) // TIDIED_IN))
-        round_ns = TICK_NS * min(len(self._own), TIDIED_IN) // TIDIED_IN
-        self._tick_ns = max(BUSY_TICK_NS, round_ns // max(1, -(-len(self._own) // self._tidied_at_once)))
+        self._ticks = Ticks(len(self._own))
 
     # --- starting ---------------------------------------------------------------------------------------------------
 
@@ -213,6 +207,7 @@ class Worker:
                 tick_at = time.monotonic_ns()
             if events & lib.WORKER_WANTS_SEGMENT:
                 self._supply()
+                tick_at = min(tick_at, time.monotonic_ns() + self._ticks.usual_ns)
             if events & lib.WORKER_FAILING:
                 self._failing()
             elif self._failing_since is not None:
@@ -221,8 +216,9 @@ class Worker:
             if time.monotonic_ns() >= tick_at:
                 self._tell_of_unreadable()
                 self._say_room()
-                busy = self._tidy()
-                tick_at = time.monotonic_ns() + (BUSY_TICK_NS if busy else self._tick_ns)
+                is_more = self._tidy()
+                wait_ns = self._ticks.wait_ns(self._appended, is_more=is_more, is_urgent=self._disk_full)
+                tick_at = time.monotonic_ns() + wait_ns
 
     def _begin_errands(self) -> int:
         """Starts the errands' thread; returns a descriptor that is readable on news from it or from the supervisor."""
@@ -382,7 +378,7 @@ class Worker:
         self._look_at_readers()
         if self._erased is not None:
             self._erased.refresh()
-        some = len(self._own) if self._disk_full else min(self._tidied_at_once, len(self._own))
+        some = len(self._own) if self._disk_full else min(self._ticks.at_once, len(self._own))
         for n in range(self._next_to_tidy, self._next_to_tidy + some):
             busy |= self._tidy_shard(self._own[n % len(self._own)])
         self._next_to_tidy += 0 if busy else some
@@ -390,6 +386,9 @@ class Worker:
             self._next_to_tidy = 0
             lib.worker_retry_segments(self._worker)
         return busy
+
+    def _appended(self) -> int:
+        return sum(lib.worker_appended(self._worker, shard) for shard in self._own)
 
     def _look_at_readers(self) -> None:
         if self._unread is None:
