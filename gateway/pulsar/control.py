@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 from weakref import WeakValueDictionary
@@ -303,13 +303,19 @@ class Control:
 
     async def _delete_data(self, names: list[TopicName], *, force: bool) -> None:
         connected = await self.clients.of([str(name) for name in names])
-        count = sum(len(found.producers) + len(found.consumers) for found in connected.values())
+        count = sum(len(found.producers) for found in connected.values()) + await self.consumers(names)
         if count and not force:
             raise precondition(f"Topic has {count} connected producers/consumers")
         if count:
             await self.clients.close([str(name) for name in names])
         for name in names:
             await self.core.delete(name.core)
+
+    async def consumers(self, names: Sequence[TopicName], subscription: str | None = None) -> int:
+        """How many consumers, of any protocol, one subscription has, or all have."""
+        found = [topic for name in names if (topic := await self.core.figures(name.core)) is not None]
+        channels = [channel for topic in found for channel in topic.channels]
+        return sum(one.consumer_count for one in channels if subscription is None or one.name == subscription)
 
     def _no_schemas(self, name: TopicName) -> list[Record]:
         return [{"do": "no-schemas", "topic": str(name)}] if str(name) in self.store.catalog.schemas else []

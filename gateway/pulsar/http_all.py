@@ -111,8 +111,7 @@ class HttpAll:
     async def _unsubscribe(self, call: Call) -> Answer:
         wanted = call.names["subscription"]
         names = [name for name in await self._topics(call) if await self._subscriptions(name, wanted)]
-        connected = await self._control.clients.of([str(name) for name in names])
-        if any(one.get("subscription") == wanted for found in connected.values() for one in found.consumers):
+        if await self._control.consumers(names, wanted):
             raise RefusedError(412, "ConsumerBusy", "Subscription has active connected consumers")
         for name in names:
             await self._control.core.delete_subscription(name.core, wanted)

@@ -113,12 +113,10 @@ class HttpSubscriptions:
         wanted = subscription_of(call)
         if wanted not in await self._control.subscriptions(name):
             raise not_found(f"Subscription {wanted} not found for topic {name}")
-        names = [str(part) for part in parts]
-        connected = await self._control.clients.of(names)
-        if any(one.get("subscription") == wanted for found in connected.values() for one in found.consumers):
+        if await self._control.consumers(parts, wanted):
             if not call.flag("force"):
                 raise precondition("Subscription has active connected consumers")
-            await self._control.clients.close(names, wanted)
+            await self._control.clients.close([str(part) for part in parts], wanted)
         for part in parts:
             await self._control.core.delete_subscription(part.core, wanted)
             self._control.admission.was_made(part, wanted)

@@ -30,6 +30,7 @@ class SmallCore:
         self.topics: set[str] = set()
         self.keeping: set[str] = set()
         self.begun: list[tuple[str, str, int]] = []
+        self.consumers = 0  # of each subscription
 
     async def make(self, topic: str) -> int:
         self.topics.add(topic)
@@ -42,7 +43,8 @@ class SmallCore:
     async def figures(self, topic: str) -> Figures | None:
         if topic not in self.topics:
             return None
-        return Figures(topic, DURABLE, 0, 0, 0, 0, [Channel(n, 0, *[0] * 7) for of, n, _ in self.begun if of == topic])
+        channels = [Channel(n, 0, self.consumers, *[0] * 6) for of, n, _ in self.begun if of == topic]
+        return Figures(topic, DURABLE, 0, 0, 0, 0, channels)
 
     async def position(self, topic: str, subscription: str = "") -> None:
         if not any((of, name) == (topic, subscription) for of, name, _ in self.begun):

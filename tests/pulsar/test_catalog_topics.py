@@ -171,7 +171,9 @@ def test_a_topic_with_clients_is_deleted_only_by_force(run: Run) -> None:
     async def test(side: Side) -> None:
         name = topic_name(T + "used")
         await side.control.create_new(name, 0)
-        side.clients.connected[str(name)] = Connected(producers=[{"id": 1}], consumers=[{"id": 1}, {"id": 2}])
+        side.clients.connected[str(name)] = Connected(producers=[{"id": 1}])
+        await side.core.begin_subscription(name.core, "s", 0)
+        side.core.consumers = 2
         with pytest.raises(RefusedError, match="3 connected"):
             await side.control.delete(name, force=False)
         assert side.core.topics

@@ -9,6 +9,7 @@ import zlib
 import pytest
 
 from tests.nsq import wire as nsq
+from tests.nsq.api import call
 from tests.pulsar.consuming import EXCLUSIVE, FAILOVER, SHARED
 from tests.pulsar.servers import PulsarServer, running
 from tests.pulsar.wire import Wire, batch_of, batch_with, entry_of, metadata, metadata_of, payload_of, send_frame
@@ -61,6 +62,22 @@ def test_consumers_of_nsq_are_in_the_way_of_who_wants_a_channel_alone(acceptors:
 
             wait_until(is_free, "NSQ's consumer has gone")
             wire.ask("close_consumer", consumer_id=1)
+
+
+def test_what_consumers_of_nsq_use_is_deleted_by_force_only() -> None:
+    with running() as server, nsq.Wire(server.other_port) as consumer:
+
+        def asked(method: str, path: str) -> int:
+            return call(server.http_port, method, f"/admin/v2/{path}").status
+
+        consumer.subscribe("t", "channel")
+        topic = "persistent/public/default/t"
+        for path in (f"{topic}/subscription/channel", topic):
+            assert asked("DELETE", path) == 412
+        assert asked("POST", "namespaces/public/default/unsubscribe/channel") == 412
+        assert asked("DELETE", f"{topic}/subscription/channel?force=true") == 204
+        assert consumer.is_closed()
+        assert asked("DELETE", topic) == 204
 
 
 HEADERS = b"""NATS/1.0\r
