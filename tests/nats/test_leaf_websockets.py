@@ -217,10 +217,11 @@ def test_one_is_served_without_the_acceptor_that_has_accepted_it() -> None:
     """Only the first acceptor has leaf nodes, and nothing of what they send passes through another one."""
     port = free_port()
     with hub_of(OURS_3, port) as hub, contextlib.ExitStack() as stack:
-        wires = [stack.enter_context(Websocket(port, request(path="/leafnode"))) for _ in range(12)]
-        for number, wire in enumerate(wires):
-            wire.say(b'CONNECT {"name":"raw%d","remote_account":"$G"}\r\nPING\r\n' % number)
-            wire.until(b"PONG\r\n")
+        wires = []
+        for number in range(12):
+            wires.append(stack.enter_context(Websocket(port, request(path="/leafnode"))))
+            wires[-1].say(b'CONNECT {"name":"raw%d","remote_account":"$G"}\r\nPING\r\n' % number)
+            wires[-1].until(b"PONG\r\n")
         assert hub.process is not None
         others = [pid for pid in children(hub.process.pid) if comm_of(pid) in ("mq-acceptor-1", "mq-acceptor-2")]
         assert len(others) == 2
