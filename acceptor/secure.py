@@ -80,7 +80,9 @@ def _which_is_unreadable(cert_place: str, key: bytes) -> str:
 
 
 def load_authorities(context: ssl.SSLContext, path: str, what: str) -> None:
-    """Raises ValueError: `what`, which names the option and the file, and what is wrong."""
+    """Each certificate of the file is trusted, also one that another authority has signed, as by Go's and
+    Java's servers. Raises ValueError: `what`, which names the option and the file, and what is wrong."""
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
         with named_files.opened(path) as place:
             context.load_verify_locations(cafile=place)

@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from mq_shards.acceptor.protocols.nats.peer_certs import peer_cert, subject_of
 
 from tests.nats.servers import NatsServer, nats_server, running, settings_of
+from tests.nats.websocket_wire import Websocket
 from tests.nsq.certificates import CLIENT_NAME, Certificates, make, sign, write
 from tests.servers import free_port, wait_until
 
@@ -335,6 +336,53 @@ def test_a_certificate_may_say_who_it_is(
         raw.sock.sendall(CONNECT + b"PUB forbidden 0\r\n\r\nPING\r\n")
         expected = b"Permissions Violation" if is_let_in else b"Authorization Violation"
         assert expected in raw.line()
+
+
+@pytest.mark.parametrize(
+    ("has", "says", "is_let_in"),
+    [("x", {"pass": "x"}, True), ("x", {}, False), ("x", {"pass": "y"}, False), ("", {"pass": "x"}, False)],
+)
+def test_who_a_certificate_says_it_is_needs_that_users_password_too(
+    kind: int, certificates: Certificates, tmp_path: Path, has: str, says: dict[str, str], is_let_in: bool
+) -> None:
+    user = f"user: localhost, password: {has}" if has else "user: localhost"
+    conf, pair = tmp_path / "map.conf", certificates.server
+    users = f"authorization {{ users: [ {{ {user} }} ] }}"
+    conf.write_text(CONF.format(users=users, cert=pair.cert, key=pair.key, ca=certificates.authority))
+    arguments = ["-c" if kind == 0 else "--nats-config", str(conf)]
+    with running(kind, arguments=arguments) as server, client(server) as raw:
+        raw.info()
+        raw.encrypt(certificates.context(certificates.client))
+        raw.sock.sendall(b"CONNECT " + json.dumps({"verbose": False, **says}).encode() + b"\r\nPING\r\n")
+        assert raw.line() == (b"PONG\r\n" if is_let_in else b"-ERR 'Authorization Violation'\r\n")
+
+
+@pytest.mark.parametrize(("types", "is_let_in"), [("", False), ("allowed_connection_types: [WEBSOCKET]", True)])
+def test_the_name_of_a_user_of_certificates_alone_is_no_login_elsewhere(
+    kind: int, certificates: Certificates, tmp_path: Path, types: str, is_let_in: bool
+) -> None:
+    """Unless certificates cannot name that user, as it comes by websocket only."""
+    conf, pair, port = tmp_path / "map.conf", certificates.server, free_port()
+    users = f"websocket {{ listen: 127.0.0.1:{port}, no_tls: true }}\n"
+    users += f"authorization {{ users: [ {{ user: localhost, {types} }} ] }}"
+    conf.write_text(CONF.format(users=users, cert=pair.cert, key=pair.key, ca=certificates.authority))
+    with running(kind, arguments=["-c" if kind == 0 else "--nats-config", str(conf)]), Websocket(port) as one:
+        one.say(b'CONNECT {"verbose":false,"user":"localhost"}\r\nPING\r\n')
+        one.until(b"PONG\r\n" if is_let_in else b"-ERR 'Authorization Violation'\r\n")
+
+
+def test_a_certificate_may_be_trusted_though_not_who_signed_it(
+    kind: int, certificates: Certificates, tmp_path: Path
+) -> None:
+    conf, pair, known = tmp_path / "trust.conf", certificates.server, certificates.client
+    tls = f'tls {{ cert_file: "{pair.cert}", key_file: "{pair.key}", ca_file: "{known.cert}", verify: true }}'
+    conf.write_text(tls)
+    with running(kind, arguments=["-c" if kind == 0 else "--nats-config", str(conf)]) as server:
+        with client(server) as raw:
+            raw.info()
+            raw.encrypt(certificates.context(known))
+            raw.pings()
+        assert is_refused(server, certificates.context(certificates.server))
 
 
 def test_a_clients_certificate_is_shown(kind: int, certificates: Certificates, tmp_path: Path) -> None:

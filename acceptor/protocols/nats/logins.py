@@ -23,7 +23,10 @@ from mq_shards.acceptor.protocols.nats.reasons import VIOLATION
 from mq_shards.acceptor.protocols.nats.users import said_by, user_of
 from mq_shards.acceptor.protocols.nats.who import (
     GLOBAL_ACCOUNT,
+    LEAF_NODE,
+    STANDARD,
     SYSTEM_ACCOUNT,
+    WEBSOCKET,
     AccountLimits,
     Claim,
     User,
@@ -69,6 +72,7 @@ class Logins:
         self.plain = self._of_file = Who()
         self._websockets = Who()
         self._timeout_ns = self._max_payload = 0
+        self._mapped: tuple[str, ...] = ()
 
     def meet_others(self, encryption: Callable[[int], tuple[VerifyingTls | None, bool] | None]) -> None:
         """Adds a lookup for connections that are not clients; it returns None for others."""
@@ -85,6 +89,7 @@ class Logins:
             self.plain = replace(self.plain, by_jwt=True, system_account=self.operator.system_account or SYSTEM_ACCOUNT)
         self._websockets = _for_websockets(self.plain, settings)
         self._timeout_ns, self._max_payload = settings["auth-timeout"], settings["max-payload"]
+        self._mapped = _mapped(settings)
 
     def who(self, client: Client) -> Who:
         return self._websockets if client.is_websocket else self.plain
@@ -295,7 +300,8 @@ class Logins:
         who, options = self.who(client), client.options
         tls, maps = self._encryption(conn)
         if not maps or not who.users or options.get("nkey"):
-            return who.claim(options, client.connection_type)
+            claim = who.claim(options, client.connection_type)
+            return None if claim is not None and not maps and self._needs_certificate(claim) else claim
         if tls is None:
             return None
         from mq_shards.acceptor.protocols.nats import tls as nats_tls
@@ -304,7 +310,25 @@ class Logins:
         subject = nats_tls.subject_of(certificate)
         names = nats_tls.names_of(certificate)
         user = who.named_by(names, lambda name: nats_tls.parse_subject(name) == subject, client.connection_type)
-        return None if user is None else Claim(user, proven=True)
+        return None if user is None else Claim(user, user.password, options.get("pass", ""))
+
+    def _needs_certificate(self, claim: Claim) -> bool:
+        """Whether a user without a password is one whom a certificate names, at some listener: its name is no proof."""
+        user = claim.user
+        if claim.proven or user.nkey or user.password or not self.plain.users:
+            return False
+        return any(not user.connection_types or kind in user.connection_types for kind in self._mapped)
+
+
+def _mapped(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """The types of connections at which certificates name the users that all of them share."""
+    own = settings["leaf-user"] or settings["leaf-nkey"]
+    kinds = {
+        STANDARD: settings["tls-verify-and-map"],
+        WEBSOCKET: settings["websocket-tls-verify-and-map"],
+        LEAF_NODE: settings["leaf-tls-verify-and-map"] and not own,
+    }
+    return tuple(kind for kind, maps in kinds.items() if maps)
 
 
 def _for_websockets(who: Who, settings: Mapping[str, Any]) -> Who:
