@@ -75,10 +75,21 @@ static uint8_t said_in(const struct record *r) {
                      ((says ? passing : older_topic_non_persistent(r)) ? MSG_TOPIC_NON_PERSISTENT : 0));
 }
 
+/* Whether a start has let go of it. */
+static bool is_passing(const struct topic *t) {
+    return t->durable && (t->ephemeral || topic_non_persistent(t));
+}
+
 static void replay_topic(struct worker *w, struct shard *s, const struct record *r) {
     size_t name_bytes = record_body_bytes(r);
     if (!r->topic || !name_bytes || name_bytes > TOPIC_NAME_BYTES) return;
     uint32_t topic = shard_topic(s, r->topic);
+    const bool stays = (r->flags & TOPIC_DURABLE) && !said_in(r);
+    if (topic && stays && is_passing(topic_at(&w->topics, topic))) {
+        /* There was a start in between: this is another topic of the same name. */
+        topic_end(w, topic);
+        topic = shard_topic(s, r->topic);
+    }
     if (!topic) {
         topic = topics_find(&w->topics, record_body(r), name_bytes);
         if (!topic) topic = topics_add(&w->topics, record_body(r), name_bytes, s->number, r->seq);
@@ -150,7 +161,10 @@ static void replay_publish(struct worker *w, struct shard *s, const struct recor
     bool staged = known && r->seq < topic_at(&w->topics, known)->next_seq;
     uint32_t topic = topic_of_message(w, s, r);
     struct topic *t = topic_at(&w->topics, topic);
-    if (t->ephemeral || (r->flags & PUBLISH_FLEETING)) return;
+    if (t->ephemeral || (r->flags & PUBLISH_FLEETING)) {
+        if (staged) transactions_published(w, topic, r->seq);
+        return;
+    }
     if (index_find(&w->ids, &w->jobs, r->id) || stream_place(&t->stream, r->seq)) return;
     if (!t->durable) t->tube = true;
     shard_count_in(s, position);
@@ -221,7 +235,7 @@ void replay_forget_ephemeral(struct worker *w) {
         for (uint32_t topic = s ? s->known_first : 0, next; topic; topic = next) {
             next = topic_at(&w->topics, topic)->known_next;
             struct topic *t = topic_at(&w->topics, topic);
-            if (!t->ephemeral && !(topic_non_persistent(t) && t->durable)) continue;
+            if (!is_passing(t)) continue;
             t->end_unwritten = true;
             topic_end(w, topic);
         }

@@ -399,13 +399,22 @@ static bool all_are_left(const struct worker *w, const struct topic *t, uint64_t
     return count == message_packed(log_read(w->own[t->shard]->log, stream_position(&t->stream, seq)));
 }
 
+/* The next message that a channel may have: it refers to those behind its place, and only passes the others. */
+static uint64_t next_of(const struct worker *w, const struct subscription *s, uint64_t seq) {
+    const struct topic *t = topic_at(&w->topics, s->topic);
+    uint64_t referred = stream_next(&t->stream, seq), from = seq > s->cursor ? seq : s->cursor;
+    if (!t->stream.retains || from >= s->held_from) return referred;
+    uint64_t passed = stream_next_place(&t->stream, from, retained_oldest(w->own[t->shard]));
+    return passed < s->held_from && passed < referred ? passed : referred;
+}
+
 static void add_channel(const struct worker *w, struct holdings *all, const struct subscription *s, uint64_t of,
                         uint32_t subscription) {
     const struct topic *t = topic_at(&w->topics, s->topic);
     uint64_t place = place_of(of, s->name, s->name_bytes);
     add(all, (struct holding){A_CHANNEL, place, 0, s->paused, ""}, s->name, s->name_bytes);
-    for (uint64_t seq = stream_next(&t->stream, 0); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1)) {
-        uint64_t id = log_read(w->own[t->shard]->log, stream_position(&t->stream, seq))->id;
+    for (uint64_t seq = next_of(w, s, 0); seq < t->stream.end; seq = next_of(w, s, seq + 1)) {
+        uint64_t id = log_read(w->own[t->shard]->log, stream_place(&t->stream, seq))->id;
         uint32_t delivery = delivery_find(w, subscription, id), state = 0;
         const struct delivery *d = delivery_at(&w->subscriptions, delivery);
         const struct parts_left *left = delivery ? delivery_parts(w, delivery) : NULL;
@@ -416,7 +425,8 @@ static void add_channel(const struct worker *w, struct holdings *all, const stru
         else if (delivery)
             state = (left ? (uint32_t)left->bits[0] * 64u + left->words : 0) + attempts * 2048u +
                     (d->state == DELIVERY_DEFERRED && d->deadline_ns > w->now_ns);
-        else if (seq < s->cursor || seq >= topic_given_until(t) || stream_delayed(&t->stream, seq))
+        else if (seq < s->cursor || seq >= topic_given_until(t) ||
+                 (seq >= s->held_from && stream_delayed(&t->stream, seq)))
             continue;
         else
             state = finished_ahead_has(w, subscription, seq);

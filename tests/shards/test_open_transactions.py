@@ -509,3 +509,15 @@ def test_what_waits_behind_a_transaction_goes_with_the_last_channel_of_a_paused_
     end(bench, ABORT)
     roll(bench)
     assert drop_dead(bench) == 1
+
+
+def test_what_was_committed_to_an_ephemeral_topic_is_over_after_a_restart(bench: Channels) -> None:
+    """Its messages are not, so a transaction of the same number could not be read back."""
+    bench.said["t"] = lib.MSG_TOPIC_EPHEMERAL
+    for _ in range(2):
+        stage(bench)
+        assert bench.catalog()["t"]
+        end(bench, COMMIT)
+    stage(bench)
+    bench.restart()
+    assert not bench.catalog() and not open_ones(bench)

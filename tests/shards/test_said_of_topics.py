@@ -87,6 +87,24 @@ def test_a_tube_becomes_what_was_said_of_it_with_its_first_subscription(bench: C
     assert is_ephemeral(bench, "t")
 
 
+@pytest.mark.parametrize("said", [lib.MSG_TOPIC_EPHEMERAL, lib.MSG_TOPIC_NON_PERSISTENT])
+def test_one_that_was_gone_at_a_start_and_is_made_anew_as_another_stays(bench: Channels, said: int) -> None:
+    bench.said["t"] = said
+    bench.pub("t")
+    assert bench.change(lib.CHANGE_MAKE, "t", "old") == OK
+    bench.restart()
+    assert not bench.catalog()
+    del bench.said["t"]
+    bench.open("t", bench.topic("t"))
+    bench.pub("t")
+    assert bench.change(lib.CHANGE_MAKE, "t", "c") == OK
+    for _ in range(2):
+        assert bench.catalog().keys() == {"t"}
+        assert bench.catalog()["t"].channels.keys() == {"c"}
+        assert bench.catalog()["t"].channels["c"].depth == 1
+        bench.restart()
+
+
 @pytest.mark.parametrize("rolls", [False, True])
 def test_it_is_in_each_record_of_the_topic(bench: Channels, rolls: bool) -> None:
     bench.said["passing"] = lib.MSG_TOPIC_NON_PERSISTENT
