@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from mq_shards.acceptor.protocols.pulsar.names import PulsarNameError, check_entity
 from mq_shards.gateway.http_answers import Answer
+from mq_shards.gateway.pulsar import offload, scalars
 from mq_shards.gateway.pulsar import policies as policies_module
 from mq_shards.gateway.pulsar.bundles import BUNDLES
 from mq_shards.gateway.pulsar.catalog import CLUSTER, Json, Namespace
@@ -42,8 +43,13 @@ def only_here(given: Any, tenant: str) -> list[str]:  # noqa: ANN401
 
 # Policies of a real broker that this one does not have: they are never set, and cannot be.
 _NOT_HERE: Final = {  # and what a GET shows
-    "offloadPolicies": None, "offloadThreshold": -1, "offloadThresholdInSeconds": -1,
-    "offloadDeletionLagMs": None, "resourcegroup": None, "migration": None,
+    "resourcegroup": None, "migration": None,
+}  # fmt: skip
+
+
+_OFFLOADED: Final = {  # of the policies for offloading, each by itself, and what a GET shows if it is not set
+    "offloadThreshold": (offload.BYTES, -1), "offloadThresholdInSeconds": (offload.SECONDS, -1),
+    "offloadDeletionLagMs": (offload.LAG_MS, None),
 }  # fmt: skip
 
 
@@ -90,6 +96,10 @@ class HttpNamespaces:
             if policy.can_go:
                 methods["DELETE"] = self._unsetting(policy)
             self.routes[f"{ns}/{name}"] = methods
+        self.routes[f"{ns}/removeOffloadPolicies"] = {"DELETE": self._not_offloaded}
+        for name, (key, unset) in _OFFLOADED.items():
+            self.routes[f"{ns}/{name}"] = {"GET": self._offloaded(key, unset), "PUT": self._set_offloaded(key)}
+        self.routes[f"{ns}/offloadDeletionLagMs"]["DELETE"] = self._no_lag
         for name, shown in _NOT_HERE.items():
             self.routes[f"{ns}/{name}"] = {
                 "GET": self._unset(shown), "POST": self._not_here, "PUT": self._not_here, "DELETE": self._keep_unset,
@@ -332,6 +342,29 @@ class HttpNamespaces:
             return await self._set(call, policy.key, _beside_others(self._found(call).policies, policy, nothing))
 
         return unset
+
+    async def _not_offloaded(self, call: Call) -> Answer:
+        return await self._set(call, offload.KEY, None)
+
+    def _offloaded(self, key: str, unset: int | None) -> Handler:
+        async def get(call: Call) -> Answer:
+            return json_of((self._found(call).policies.get(offload.KEY) or {}).get(key, unset))
+
+        return get
+
+    def _set_offloaded(self, key: str) -> Handler:
+        async def put(call: Call) -> Answer:
+            answer = await self._set_offload(call, key, scalars.whole(await call.json(), key))
+            return Answer(200) if key == offload.SECONDS else answer  # as a real broker
+
+        return put
+
+    async def _no_lag(self, call: Call) -> Answer:
+        return await self._set_offload(call, offload.LAG_MS, None)
+
+    async def _set_offload(self, call: Call, key: str, value: int | None) -> Answer:
+        before = self._found(call).policies.get(offload.KEY)
+        return await self._set(call, offload.KEY, offload.with_number(before, key, value))
 
     async def _rate(self, call: Call) -> Answer:
         return json_of(self._found(call).policies.get("publishMaxMessageRate", {}).get(CLUSTER))

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from mq_shards.acceptor.protocols.pulsar.names import TopicName
 from mq_shards.gateway.http_answers import Answer
-from mq_shards.gateway.pulsar import scalars
+from mq_shards.gateway.pulsar import offload, scalars
 from mq_shards.gateway.pulsar.catalog import CLUSTER, Json, Topic, topic_record
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.policies import MAX_UNACKED_PER_CONSUMER, MAX_UNACKED_PER_SUBSCRIPTION
@@ -116,6 +116,7 @@ _POLICIES: Final[dict[str, _TopicPolicy]] = {
         _as(POLICIES["deduplicationSnapshotInterval"]), checked=or_none(whole("interval", 0))
     ),
     "replication": _TopicPolicy("replication_clusters", _replication),
+    "offloadPolicies": _as(POLICIES["offloadPolicies"]),
 }
 _TTL: Final = POLICIES["messageTTL"]
 # What holds for a topic where neither it nor its namespace has a policy, as a real standalone shows it; by key.
@@ -151,8 +152,6 @@ _APPLIED: Final[dict[str, Any]] = {
     "replication_clusters": [CLUSTER],
     QUOTAS: dict.fromkeys(QUOTA_TYPES, _NO_QUOTA),
 }  # fmt: skip
-# Policies of a real broker that this one does not have: they are never set, and cannot be.
-_NOT_HERE: Final = ("offloadPolicies",)
 
 
 class HttpTopicPolicies:
@@ -178,9 +177,6 @@ class HttpTopicPolicies:
             self.routes[f"{TOPIC}/{name}"] = {
                 "GET": self._getting(policy), "POST": setting, "PUT": setting, "DELETE": self._unsetting(policy.key),
             }  # fmt: skip
-
-        for name in _NOT_HERE:
-            self.routes[f"{TOPIC}/{name}"] = {"GET": self._unset, "POST": self._not_here, "DELETE": self._keep_unset}
 
     async def _unset(self, call: Call) -> Answer:
         await self._found(call)
@@ -215,10 +211,6 @@ class HttpTopicPolicies:
             await self._put(name, topic, {})
         return NO_CONTENT
 
-    async def _not_here(self, call: Call) -> Answer:
-        await self._found(call)
-        raise RefusedError(501, "NotAllowedError", "this broker has no such policy")
-
     async def _found(self, call: Call) -> tuple[TopicName, Topic]:
         """The topic, which must exist. One made by another protocol's client has no policies yet, but can have some."""
         name = call.topic(self._control)
@@ -249,6 +241,8 @@ class HttpTopicPolicies:
         await self._control.store.settled()
         if not call.flag("applied"):
             return topic.policies.get(key)
+        if key == offload.KEY:
+            return offload.applied(topic.policies.get(key), of_namespace.get(key))
         found = (policies.get(key) for policies in (topic.policies, of_namespace, self._applied))
         return next((one for one in found if one is not None), None)
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mq_shards.gateway.pulsar import offload, scalars
 from mq_shards.gateway.pulsar import policies as policies_module
-from mq_shards.gateway.pulsar import scalars
 from mq_shards.gateway.pulsar.catalog import CLUSTER, Json
 from mq_shards.gateway.pulsar.refusals import RefusedError, precondition
 from mq_shards.gateway.pulsar.requests import Call, object_of
@@ -227,6 +227,7 @@ class Policy:
 
 POLICIES: Final[dict[str, Policy]] = {
     "retention": Policy("retention_policies", _retention),
+    "offloadPolicies": Policy(offload.KEY, offload.checked, can_go=False),
     "messageTTL": Policy("message_ttl_in_seconds", _ttl),
     "deduplication": Policy("deduplicationEnabled", _flag),
     "schemaCompatibilityStrategy": Policy("schema_compatibility_strategy", _strategy, "PUT", "UNDEFINED", False),
