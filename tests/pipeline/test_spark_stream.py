@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from mq_shards.pipeline.command import main
 from mq_shards.pipeline.lag import behind
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -151,3 +152,12 @@ def test_a_subscription_holds_what_is_not_committed(spark: SparkSession, gateway
 def test_an_end_is_refused(spark: SparkSession, gateway: Gateway, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="a stream has no end"):
         Query(spark, tmp_path, gateway, endingOffsets="latest").run()
+
+
+def test_spark_refuses_it_in_real_time_mode(spark: SparkSession, gateway: Gateway, tmp_path: Path) -> None:
+    fill(gateway, "a", 1)
+    rows = spark.readStream.format("mqshards").options(brokers=gateway.address, topic="a").load()
+    sink = rows.writeStream.format("console").outputMode("update").option("checkpointLocation", str(tmp_path))
+    query = sink.trigger(realTime="5 seconds").start()
+    with pytest.raises(StreamingQueryException, match=r"REAL_TIME_MODE\.INPUT_STREAM_NOT_SUPPORTED"):
+        query.awaitTermination(60)

@@ -54,7 +54,14 @@ print("streamed", sorted((int(r.body), r.attributes["n"]) for r in streamed) == 
 def archived():
     stream = mqshards(spark.readStream).option("topic", "copy" + end).option("startingOffsets", "earliest").load()
     query = stream.writeStream.format("parquet").option("path", directory + "/t").trigger(availableNow=True)
-    query.option("checkpointLocation", directory + "/r").start().awaitTermination(100)
+    query = query.option("checkpointLocation", directory + "/r")
+    while True:
+        try:
+            query.start().awaitTermination(100)
+            break
+        except Exception as error:  # Spark gives a Python process 10 s to start
+            if "worker failed to connect back" not in str(error):
+                raise
     return spark.read.parquet(directory + "/t").selectExpr("count(*)", "count(distinct seq)", "max(seq)").first()
 
 print("stream", *archived())
