@@ -84,6 +84,10 @@ class Errands:
             os.eventfd_write(self._bell, 1)
 
 
+def no_matter(result: object) -> None:
+    """Ignores the result of an errand."""
+
+
 def _raising(error: Exception) -> Callable[[], None]:
     def again() -> None:
         raise error

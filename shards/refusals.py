@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Final
 
+NO_SPACE_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 TAKEN_S: Final = 3.0  # without a refusal, before a message that was taken shows that there is room
 SILENT_S: Final = 60.0  # the same when nobody publishes
 

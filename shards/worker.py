@@ -1,61 +1,49 @@
 """A worker process: what Python decides for the C core in csrc/shards/calls.h.
 
-It reads the shards' logs back, hands the core its next segments, drops and compacts old ones, and reports trouble with
-the disk. It never sees a message: `worker_run` returns only when one of these things has to be done.
+It reads the shards' logs back, hands the core its next segments, has old ones looked after (housekeeping.py), and
+reports trouble with the disk. It never sees a message: `worker_run` returns only when one of these has to be done.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
 import select
 import sys
 import time
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.ringbuf.control import STDERR, Control, Message
-from mq_shards.shards import durable, heads, retention
-from mq_shards.shards.checksum import crc32c
+from mq_shards.shards import heads
 from mq_shards.shards.data_directory import sync_shards
 from mq_shards.shards.descriptors import Share, check_descriptors
-from mq_shards.shards.erased import ErasedSegments, Mark
-from mq_shards.shards.errands import Errands
+from mq_shards.shards.errands import Errands, no_matter
 from mq_shards.shards.hold import hold
-from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
+from mq_shards.shards.housekeeping import Housekeeping
 from mq_shards.shards.made import Made, allocated, keep_copies, make
 from mq_shards.shards.memory import MemoryStore
 from mq_shards.shards.meta import read_meta
 from mq_shards.shards.paths import segment_name, shard_path
-from mq_shards.shards.readers import Unread
 from mq_shards.shards.recovery import Recovery
-from mq_shards.shards.refusals import Refusals
-from mq_shards.shards.retention import Retention, Segment
+from mq_shards.shards.refusals import NO_SPACE_ERRORS, Refusals
+from mq_shards.shards.retention import Retention
 from mq_shards.shards.shard_files import ShardFiles
 from mq_shards.shards.store import SegmentStore, ShardStore
 from mq_shards.shards.store_error import StoreError
 from mq_shards.shards.ticks import Ticks
 from mq_shards.shards.unread import UnreadSegments, read_head
 
-ROLL_EVERY_S: Final = 600.0
 SWITCH_S: Final = 0.0005
-# How much of an old segment is looked at between two turns: half a millisecond of work.
-COMPACT_BYTES: Final = 1 << 17
-READ_AHEAD_BYTES: Final = 1 << 20
-# For this long after a publish was refused because the disk was full, nothing is retained without need.
-DISK_FULL_S: Final = 10.0
 FAILING_WAIT_S: Final = 0.05
 # If a log cannot be written for this long the worker starts anew from what is on disk.
 FAILING_LIMIT_S: Final = 5.0
 # The most that noting where each log ends may delay a stop.
 NOTE_ENDS_S: Final = 2.0
 SYNC_MODES: Final = {"never": 0, "interval": 1, "always": 2}
-NO_SPACE_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 log = logging.getLogger(__name__)
 
@@ -70,19 +58,8 @@ class Worker:
         self._in_memory = start["data_dir"] is None
         self._share = Share(int(start["kept_segments"]))
         log_settings = settings["log"]
-        self._retention = (
-            Retention(0.0, 0)
-            if self._in_memory
-            else Retention(
-                age_s=log_settings["retention-hours"] * 3600.0,
-                bytes=int(log_settings["retention-bytes"]),
-                reader_bytes=int(log_settings["reader-bytes"]),
-                erased_age_s=log_settings["erased-hours"] * 3600.0,
-            )
-        )
         self._stopping = False
         self._early: list[tuple[Message, list[int]]] = []  # what came before "go" of rings, with their descriptors
-        self._disk_full_until = 0.0
         self._refusals = Refusals()
         self._no_segment = ""  # why the last one could not be made, if not for want of room
         self._failing_since: float | None = None
@@ -92,18 +69,32 @@ class Worker:
         self._lost_end = bool(start.get("lost_end"))
         self._new = partial(sync_shards, Path(self._data_dir), self._own) if start.get("new") else None
         self._meta = None if self._in_memory else read_meta(Path(self._data_dir))
-        self._unread = None if self._in_memory else Unread(Path(self._data_dir))
-        self._erased = None if self._in_memory else ErasedSegments(Path(self._data_dir))
         self._begin: Final = partial(_begin, start, board_fd, wake_fd)
         self._worker = self._begin()
-        self._background_sync = start["sync"] != "never"
         self._sync_first = start["sync"] == "always"
         self._memory: dict[int, dict[int, int]] = {}
         # Set once it serves, if it has a disk to wait for.
         self._errands: Errands | None = None
-        self._heading = False  # whether heads of a segment are being written; one at a time, so that a stop is soon
-        self._next_to_tidy = 0
         self._ticks = Ticks(len(self._own))
+        retained = (
+            Retention(0.0, 0)
+            if self._in_memory
+            else Retention(
+                age_s=log_settings["retention-hours"] * 3600.0,
+                bytes=int(log_settings["retention-bytes"]),
+                reader_bytes=int(log_settings["reader-bytes"]),
+                erased_age_s=log_settings["erased-hours"] * 3600.0,
+            )
+        )
+        self._housekeeping: Final = Housekeeping(
+            self._own,
+            self._shards,
+            self._files,
+            retained,
+            None if self._in_memory else Path(self._data_dir),
+            self._ticks.at_once,
+            background_sync=start["sync"] != "never",
+        )
 
     # --- starting ---------------------------------------------------------------------------------------------------
 
@@ -134,7 +125,8 @@ class Worker:
         self._early.clear()
         lib.worker_recovered(self._worker)
         recovery.tell_of_lost_names(self._own)
-        self._look_at_readers()
+        self._housekeeping.core = self._worker
+        self._housekeeping.look_at_readers()
         new = sum(1 for shard in self._own if not lib.worker_active_segment(self._worker, shard))
         check_descriptors(len(self._own), new)
         if self._in_memory:
@@ -184,7 +176,7 @@ class Worker:
             # The next start looks at all of it, and has back what was moved there from where it was.
             path = self._files[shard].store.path_of(segment)
             if path is not None and self._errands is not None:
-                self._errands.run(partial(heads.remove, path), _no_matter)
+                self._errands.run(partial(heads.remove, path), no_matter)
         if more:
             log.error("%d more messages cannot be read, and are left out", more)
 
@@ -202,7 +194,7 @@ class Worker:
                 if self._errands is not None:
                     self._errands.settle()
             if events & lib.WORKER_NO_SPACE:
-                self._disk_is_full()
+                self._housekeeping.disk_is_full()
                 self._say_full()
                 tick_at = time.monotonic_ns()
             if events & lib.WORKER_WANTS_SEGMENT:
@@ -216,8 +208,8 @@ class Worker:
             if time.monotonic_ns() >= tick_at:
                 self._tell_of_unreadable()
                 self._say_room()
-                is_more = self._tidy()
-                wait_ns = self._ticks.wait_ns(self._appended, is_more=is_more, is_urgent=self._disk_full)
+                is_more, is_urgent = self._housekeeping.tidy(), self._housekeeping.is_disk_full
+                wait_ns = self._ticks.wait_ns(self._appended, is_more=is_more, is_urgent=is_urgent)
                 tick_at = time.monotonic_ns() + wait_ns
 
     def _begin_errands(self) -> int:
@@ -225,7 +217,7 @@ class Worker:
         if self._in_memory:
             lib.worker_reuse_segments(self._worker)
             return self._control.fileno()
-        self._errands = Errands()
+        self._errands = self._housekeeping.errands = Errands()
         for files in self._files.values():
             if files.unread is not None:
                 files.unread.fetch = partial(self._fetch_head, files.unread)
@@ -247,6 +239,7 @@ class Worker:
         self._errands.run(lambda: read_head(path, segment, names), partial(unread.heard, segment, names))
 
     def stop(self) -> None:
+        self._housekeeping.errands = None
         if self._errands is not None:
             self._errands.close()
             self._errands = None
@@ -347,16 +340,13 @@ class Worker:
             is_full = getattr(made, "errno", 0) in NO_SPACE_ERRORS
             self._no_segment = "" if is_full else str(made)
             if is_full:
-                self._disk_is_full()
+                self._housekeeping.disk_is_full()
             return
         files.refused, self._no_segment = False, ""
         if not lib.worker_add_segment(self._worker, shard, made.fd, number, size, True, time.time_ns()):
             os.close(made.fd)
             raise OSError(ffi.errno, f"shard {shard}, segment {number} is refused: {os.strerror(ffi.errno)}")
         keep_copies(self._worker, shard, number, made)
-
-    def _disk_is_full(self) -> None:
-        self._disk_full_until = time.monotonic() + DISK_FULL_S
 
     def _say_full(self) -> None:
         """Tells the supervisor, once for as long as publishes are refused."""
@@ -368,268 +358,12 @@ class Worker:
         if self._refusals.ended(time.monotonic(), lib.worker_published(self._worker)):
             self._control.send({"did": "disk", "state": "room"})
 
-    @property
-    def _disk_full(self) -> bool:
-        return time.monotonic() < self._disk_full_until
-
-    def _tidy(self) -> bool:
-        """Drops segments that may go, and compacts some that should. True if there is more to do."""
-        busy = bool(lib.worker_trim_spares(self._worker))
-        self._look_at_readers()
-        if self._erased is not None:
-            self._erased.refresh()
-        some = len(self._own) if self._disk_full else min(self._ticks.at_once, len(self._own))
-        for n in range(self._next_to_tidy, self._next_to_tidy + some):
-            busy |= self._tidy_shard(self._own[n % len(self._own)])
-        self._next_to_tidy += 0 if busy else some
-        if self._next_to_tidy >= len(self._own):
-            self._next_to_tidy = 0
-            lib.worker_retry_segments(self._worker)
-        return busy
-
-    def _appended(self) -> int:
-        return sum(lib.worker_appended(self._worker, shard) for shard in self._own)
-
-    def _look_at_readers(self) -> None:
-        if self._unread is None:
-            return
-        before, error = self._unread.topics, self._unread.error
-        self._unread.refresh()
-        if self._unread.error and self._unread.error != error:
-            log.error("no segment is dropped until what readers have read is known: %s", self._unread.error)
-        if bool(self._unread.error) != bool(error):
-            for shard in self._own:
-                self._keep_named_topics(shard)
-        if self._unread.topics is before:
-            return
-        by_shard: dict[int, dict[str, int]] = {shard: {} for shard in self._own}
-        for topic, seq in self._unread.topics.items():
-            shard = crc32c(topic.encode("latin-1", "replace")) % self._shards
-            if shard in by_shard:
-                by_shard[shard][topic] = seq
-        for shard, topics in by_shard.items():
-            unread = self._files[shard].unread
-            assert unread is not None
-            unread.set(topics)
-            self._keep_named_topics(shard)
-
     def _next_seq(self, topic: str) -> int:
         name = topic.encode("latin-1", "replace")
         return int(lib.worker_next_seq(self._worker, name, len(name)))
 
-    def _is_unread(self, shard: int, segment: int) -> bool:
-        unread = self._files[shard].unread
-        if unread is None or self._unread is None:
-            return False
-        return bool(self._unread.error) or unread.hold(segment)
-
-    def _tidy_shard(self, shard: int) -> bool:
-        worker = self._worker
-        first, active = lib.worker_first_segment(worker, shard), lib.worker_active_segment(worker, shard)
-        if active and lib.worker_move_names(worker, shard, 0) == lib.NAMES_MORE:
-            return True
-        if self._disk_full and active and self._mostly_dead(shard, active):
-            # Everything is in the active segment, which cannot go while it is active.
-            lib.worker_roll(worker, shard)
-        files, mark = self._files[shard], self._mark_of(shard)
-        if active and active <= mark.last and not self._disk_full and time.monotonic() >= files.roll_at:
-            # Erased messages cannot go while their segment is being written to, and it may never fill.
-            lib.worker_roll(worker, shard)
-            if lib.worker_active_segment(worker, shard) != active:
-                files.roll_at = time.monotonic() + ROLL_EVERY_S
-        if active:
-            files.note_sealed(first, active, time.time())
-            self._note_begun(shard, active)
-        if first == 0 or first == active:
-            return False
-        self._cut(shard, active)
-        total = ffi.new("uint64_t *")
-        sealed = []
-        for number in range(first, active):
-            live = lib.worker_live_jobs(worker, shard, number, total)
-            sealed.append(
-                Segment(
-                    number,
-                    lib.worker_segment_bytes(worker, shard, number),
-                    files.sealed_at[number],
-                    live,
-                    total[0],
-                    lib.worker_segment_names(worker, shard, number),
-                    erased=number <= mark.last,
-                    soon=number <= mark.soon,
-                )
-            )
-        active_bytes = lib.worker_segment_bytes(worker, shard, active)
-        decision = retention.decide(
-            sealed, active_bytes, self._retention, time.time(), self._disk_full, partial(self._is_unread, shard)
-        )
-        if decision.drop:
-            # Segments behind the dead ones are looked at when those are gone.
-            return self._drop(shard, decision.drop)
-        if self._errands is not None and not self._disk_full and self._pass_over(shard, sealed):
-            return True
-        self._write_heads(shard, sealed)
-        if not decision.compact:
-            return self._empty_thin(shard, sealed)
-        if not self._is_warm(shard, first):
-            return False
-        return not lib.worker_compact(worker, shard, COMPACT_BYTES)
-
-    def _note_begun(self, shard: int, active: int) -> None:
-        """Has the newest segment listed as begun, so that zeros or another log in its place show after a kill."""
-        files, end = self._files[shard], lib.worker_segment_bytes(self._worker, shard, active)
-        if self._errands is not None and files.noted != active and end > SEGMENT_HEADER_BYTES:
-            files.noted = active
-            self._errands.run(files.store.note_begun, _no_matter, StoreError)
-
-    def _mark_of(self, shard: int) -> Mark:
-        if self._erased is None:
-            return Mark()
-        return self._erased.mark_of(shard, lib.worker_log_began(self._worker, shard))
-
-    def _cut(self, shard: int, active: int) -> None:
-        """Cuts sealed segments to their length, which frees space allocated ahead. If that fails, zeros remain, which
-        mark the end as well."""
-        files = self._files[shard]
-        if self._errands is None:
-            return
-        for number in range(max(files.cut + 1, lib.worker_first_segment(self._worker, shard)), active):
-            path, end = files.store.path_of(number), lib.worker_segment_bytes(self._worker, shard, number)
-            if path is not None and end:
-                self._errands.run(partial(os.truncate, path, end), _no_matter)
-            files.cut = number
-
-    def _is_warm(self, shard: int, number: int) -> bool:
-        """Whether the segment was read into the page cache, so that moving its messages does not wait for the disk."""
-        files = self._files[shard]
-        path = files.store.path_of(number)
-        if self._errands is None or path is None or files.warmed == number:
-            return True
-        if files.warming != number:
-            files.warming = number
-            self._warm(shard, number, path, 0)
-        return False
-
-    def _warm(self, shard: int, number: int, path: Path, offset: int) -> None:
-        """Reads a segment ahead piece by piece, so that other errands need not wait for a whole segment."""
-        assert self._errands is not None
-        self._errands.run(partial(_read_ahead, path, offset), partial(self._has_warmed, shard, number, path, offset))
-
-    def _has_warmed(self, shard: int, number: int, path: Path, offset: int, result: int | OSError) -> None:
-        if result == READ_AHEAD_BYTES and self._errands is not None and not self._stopping:
-            self._warm(shard, number, path, offset + READ_AHEAD_BYTES)
-        else:
-            self._files[shard].warmed = number  # or it cannot be read ahead; moving its messages will show why
-
-    def _mostly_dead(self, shard: int, segment: int) -> bool:
-        total = ffi.new("uint64_t *")
-        live = lib.worker_live_jobs(self._worker, shard, segment, total)
-        return bool(total[0]) and live < retention.WORTH_MOVING * total[0]
-
-    def _pass_over(self, shard: int, sealed: Sequence[Segment]) -> bool:
-        """Notes from which segment on the next start has to read, once what it needs of those before is on disk in
-        later ones. True if there is more to do."""
-        files = self._files[shard]
-        if not files.passing:
-            needed = lib.worker_needed_from(self._worker, shard, files.read_from)
-            if not needed or not retention.worth_passing(sealed, files.read_from, needed):
-                return False
-            moved = lib.worker_move_names(self._worker, shard, needed - 1)
-            if moved != lib.NAMES_MOVED:
-                return bool(moved == lib.NAMES_MORE)
-            files.passing, files.passing_until = needed, lib.worker_appended(self._worker, shard)
-        if self._background_sync:
-            if lib.worker_synced(self._worker, shard) < files.passing_until:
-                return False
-        elif not lib.worker_flush(self._worker):
-            return False
-        assert self._errands is not None
-        files.read_from, files.passing = files.passing, 0
-        self._errands.run(partial(files.store.note_read_from, files.read_from), _no_matter, StoreError)
-        return False
-
-    def _write_heads(self, shard: int, sealed: Sequence[Segment]) -> None:
-        """Has the heads of the next sealed segment written, if a start would read the segment."""
-        files = self._files[shard]
-        if self._errands is None or self._disk_full or self._heading:
-            return
-        segment = heads.due(sealed, files.headed, files.read_from, files.cut, time.time())
-        path = files.store.path_of(segment.number) if segment else None
-        if segment is None or path is None:
-            return
-        self._heading = True
-        self._errands.run(partial(heads.write, path, segment.bytes), partial(self._headed, shard, segment.number))
-
-    def _headed(self, shard: int, number: int, result: bool | OSError) -> None:
-        """Where the disk has no room for them a start does without, until one has begun."""
-        self._heading = False
-        self._files[shard].headed.add(number)
-        if isinstance(result, OSError) and result.errno not in NO_SPACE_ERRORS:
-            log.warning("shard %d: a start will read more than it might: %s", shard, result)
-
-    def _empty_thin(self, shard: int, sealed: Sequence[Segment]) -> bool:
-        """Moves the few messages that keep a start from passing over a segment. True if there is more to do."""
-        if self._errands is None or self._disk_full or lib.worker_retains(self._worker, shard):
-            return False
-        thin = retention.thin(sealed)
-        if not thin or not self._is_warm(shard, thin):
-            return False
-        return not lib.worker_compact_needed(self._worker, shard, COMPACT_BYTES)
-
-    def _drop(self, shard: int, count: int) -> bool:
-        """Drops dead segments, if the records that make them dead (deletes, topics, moved messages) are on disk.
-
-        It does not wait for syncs in the background: a later call drops them. True if segments were dropped.
-        """
-        files = self._files[shard]
-        moved = lib.worker_move_names(self._worker, shard, lib.worker_first_segment(self._worker, shard) + count - 1)
-        if moved != lib.NAMES_MOVED:
-            return bool(moved == lib.NAMES_MORE)
-        if self._background_sync and not self._disk_full:
-            if not files.doomed:
-                files.doomed, files.doomed_until = count, lib.worker_appended(self._worker, shard)
-            if lib.worker_synced(self._worker, shard) < files.doomed_until:
-                return False
-            count = min(count, files.doomed)
-        elif not lib.worker_flush(self._worker):
-            return False
-        files.doomed = 0
-        self._keep_named_topics(shard)
-        for _ in range(count):
-            number = lib.worker_first_segment(self._worker, shard)
-            if not lib.worker_drop_first(self._worker, shard):
-                return False
-            files.sealed_at.pop(number, None)
-            files.headed.discard(number)
-            self._remove(shard, number)
-            if files.unread is not None:
-                files.unread.forget(number)
-        return True
-
-    def _remove(self, shard: int, number: int) -> None:
-        store = self._files[shard].store
-        if self._errands is None:
-            store.remove(number)
-        else:
-            self._errands.run(lambda: store.remove(number), partial(self._removed, shard), StoreError)
-
-    def _removed(self, shard: int, error: Exception | None) -> None:
-        """A file that cannot be removed takes room, and nothing else."""
-        files = self._files[shard]
-        if error is not None and not files.unremoved:
-            log.error("shard %d: %s; it is tried again with the next one", shard, error)
-        files.unremoved = error is not None
-
-    def _keep_named_topics(self, shard: int) -> None:
-        """Has the core remember topics that a reader names, even after a drop, so that their seqs go on."""
-        unread = self._files[shard].unread
-        if unread is None or self._unread is None:
-            return
-        if self._unread.error:  # unknown which, so all of them
-            lib.worker_keep_topics(self._worker, shard, ffi.NULL, 0)
-            return
-        names = b"\n".join(topic.encode("latin-1", "replace") for topic in unread.unread)
-        lib.worker_keep_topics(self._worker, shard, names, len(names))
+    def _appended(self) -> int:
+        return sum(lib.worker_appended(self._worker, shard) for shard in self._own)
 
     # --- a disk that fails ------------------------------------------------------------------------------------------
 
@@ -671,16 +405,6 @@ def _begin(start: Message, board_fd: int, wake_fd: int) -> Any:  # noqa: ANN401
     # Half of what an acceptor's connections may hold; any worker may push its part of that.
     lib.worker_push_at_most(worker, int(settings["broker"]["max-buffered-bytes"]) // 2 // workers)
     return worker
-
-
-def _read_ahead(path: Path, offset: int) -> int:
-    """Reads a piece into the page cache; returns its size."""
-    with os.fdopen(durable.open_to_read(path), "rb", buffering=0) as file:
-        return os.preadv(file.fileno(), [bytearray(READ_AHEAD_BYTES)], offset)
-
-
-def _no_matter(result: object) -> None:
-    """Ignores the result of an errand."""
 
 
 def main(control: Control) -> None:

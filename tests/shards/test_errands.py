@@ -13,11 +13,13 @@ import pytest
 from mq_shards.csrc._core import lib
 from mq_shards.shards.data_directory import DataDirectory
 from mq_shards.shards.errands import Errands
+from mq_shards.shards.housekeeping import READ_AHEAD_BYTES, Housekeeping
 from mq_shards.shards.made import Made
 from mq_shards.shards.paths import segment_name
+from mq_shards.shards.retention import Retention
 from mq_shards.shards.shard_files import ShardFiles
 from mq_shards.shards.store import ShardStore
-from mq_shards.shards.worker import READ_AHEAD_BYTES, Worker
+from mq_shards.shards.worker import Worker
 
 from tests.ready import readable
 from tests.shards.bench import SHARDS
@@ -62,8 +64,11 @@ class Shards(Worker):
     """A worker with files and no log of its own, that notes which segments it was given."""
 
     def __init__(self, data: DataDirectory, worker: Any, errands: Errands) -> None:  # noqa: ANN401
-        self._worker, self._errands, self._stopping = worker, errands, False
+        self._worker, self._errands = worker, errands
         self._files = {shard: ShardFiles(data.shard(shard)) for shard in range(SHARDS)}
+        own = range(SHARDS)
+        self.housekeeping = Housekeeping(own, SHARDS, self._files, Retention(0.0, 0), None, 1, background_sync=True)
+        self.housekeeping.errands = errands
         self.given: list[int] = []
 
     def close(self) -> None:
@@ -100,7 +105,7 @@ def test_a_new_segment_does_not_wait_for_others_that_are_read_ahead(
     for shard in range(SHARDS):
         with (tmp_path / "data" / f"shard-{shard:04d}" / segment_name(1)).open("wb") as file:
             file.truncate(lib.SEGMENT_BYTES - shard)
-        assert not worker._is_warm(shard, 1)
+        assert not worker.housekeeping._is_warm(shard, 1)
     assert begun.wait(60)
     create = ShardStore.create
 
@@ -117,7 +122,7 @@ def test_a_new_segment_does_not_wait_for_others_that_are_read_ahead(
         settle(errands)
     assert len(pieces) == sum(1 + (lib.SEGMENT_BYTES - shard) // READ_AHEAD_BYTES for shard in range(SHARDS))
     assert set(pieces) == {READ_AHEAD_BYTES}
-    assert worker._is_warm(0, 1)
+    assert worker.housekeeping._is_warm(0, 1)
     worker.close()
     bench.dispose()
     data.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from mq_shards.shards.memory import MemoryStore
 from mq_shards.shards.retention import Decision, Retention, Segment, decide, thin, worth_passing
-from mq_shards.shards.worker import ShardFiles
+from mq_shards.shards.shard_files import ShardFiles
 
 MIB = 1 << 20
 DAY = 86_400.0
