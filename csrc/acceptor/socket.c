@@ -188,8 +188,9 @@ static bool receive_to_scratch(struct acceptor *a, struct connection *c, size_t 
     return all;
 }
 
-static bool receive_more(struct acceptor *a, struct connection *c, size_t most) {
-    uint8_t *room = buffer_room(&a->blocks, &c->in, MIN_RECEIVE_BYTES);
+/* Receives behind what is there of a long command: at most what the buffer has room for, which is made `least`. */
+static bool receive_more(struct acceptor *a, struct connection *c, size_t least, size_t most) {
+    uint8_t *room = buffer_room(&a->blocks, &c->in, least);
     if (room == NULL) {
         engine_oom(a, c);
         return false;
@@ -225,28 +226,29 @@ static bool receive_packed(struct acceptor *a, struct connection *c) {
 }
 
 /* For a filtered connection there must be room for what its input becomes. */
-static bool has_room(struct acceptor *a, struct connection *c) {
+static bool has_room(struct acceptor *a, struct connection *c, size_t least) {
     const struct compression *k = compression_of(c);
     const struct buffer *in = k != NULL ? &k->packed : &c->in;
     if (c->stall != STALL_NONE || buffer_bytes(in) <= MAX_MOVED_BYTES) return true;
-    return room_for_input(a, c, in, c->filter != NULL ? 2 * FILTER_CHUNK_BYTES : MIN_RECEIVE_BYTES);
+    return room_for_input(a, c, in, c->filter != NULL ? 2 * FILTER_CHUNK_BYTES : least);
 }
 
-static bool receive_once(struct acceptor *a, struct connection *c, size_t most) {
-    if (!has_room(a, c)) return false;
+/* `again`: the socket has had more than the buffer had room for. */
+static bool receive_once(struct acceptor *a, struct connection *c, size_t most, bool again) {
+    const size_t least = again ? most : MIN_RECEIVE_BYTES;
+    if (!has_room(a, c, least)) return false;
     if (compression_of(c) != NULL && c->filter == NULL) return receive_packed(a, c);
     if (buffer_bytes(&c->in) <= MAX_MOVED_BYTES || c->filter != NULL) return receive_to_scratch(a, c, most);
-    return receive_more(a, c, most < RECEIVE_BYTES ? RECEIVE_BYTES : most);
+    return receive_more(a, c, least, most < RECEIVE_BYTES ? RECEIVE_BYTES : most);
 }
 
-/* Receives from a connection, a long command by what its buffer has room for. */
 static void receive(struct acceptor *a, struct connection *c) {
     const bool alone = a->events_taken <= FEW_EVENTS && room_receive_bytes(a) == RECEIVE_BYTES && c->filter == NULL;
     const size_t most = alone ? a->receive_alone_bytes : room_receive_bytes(a);
     const size_t taken = a->blocks.taken_bytes, dirty = a->dirty.count;
     const uint32_t moved = c->moved_bytes;
     uint32_t got = 0;
-    while (receive_once(a, c, most - got) && !c->closed && takes_bytes(a, c)) {
+    while (receive_once(a, c, most - got, got > 0) && !c->closed && takes_bytes(a, c)) {
         got = c->moved_bytes - moved;
         if (got >= most) break;
     }
@@ -264,7 +266,7 @@ void socket_run(struct acceptor *a, struct connection *c) {
         /* The client has hung up, and its compressed input may expand to very much. */
         if (c->detached)
             socket_close(a, c);
-        else if (has_room(a, c))
+        else if (has_room(a, c, MIN_RECEIVE_BYTES))
             filter_go_on(a, c);
     }
     if (!c->closed && takes_bytes(a, c) && c->detached && !c->eof) {

@@ -242,8 +242,8 @@ static void turn_over(struct acceptor *a) {
 }
 
 static void publish_all(struct acceptor *a) {
-    peers_publish(a);
-    mesh_publish(a);
+    if (a->published_to != 0) peers_publish(a);
+    if (a->mesh_published_to != 0) mesh_publish(a);
 }
 
 /* Adapts how much is received at a time to how long it took what was received to be worked off. Called before waiting
