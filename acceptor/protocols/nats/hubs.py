@@ -573,7 +573,7 @@ class Hubs:
 
     def shown(self) -> dict[str, Any]:
         """The options, as /varz shows them."""
-        return {"remotes": [remote.shown() for remote in self._servers]}
+        return {"remotes": [remote.shown() for remote in self._servers]} if self._servers else {}
 
 
 def _limits(said: object, deny: tuple[str, ...]) -> Limits:
