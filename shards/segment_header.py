@@ -53,6 +53,12 @@ def is_header(content: bytes) -> bool:
     return bool(header.magic == lib.SEGMENT_MAGIC and header.crc == crc32c(content[:SEGMENT_CRC_AT]))
 
 
+def is_of_another_kind(content: bytes) -> bool:
+    """Whether this is an undamaged header of a file that is no segment, as heads of segments have it."""
+    header = struct_in("segment_header", content)
+    return bool(header.magic != lib.SEGMENT_MAGIC and header.crc == crc32c(content[:SEGMENT_CRC_AT]))
+
+
 def decode_header(content: bytes) -> Header:
     if len(content) < SEGMENT_HEADER_BYTES:
         raise StoreError(f"a segment has a header of {SEGMENT_HEADER_BYTES} bytes, this has {len(content)} in all")

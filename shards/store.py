@@ -39,7 +39,15 @@ from mq_shards.shards.paths import (
     segment_name,
     shard_path,
 )
-from mq_shards.shards.segment_header import Header, decode_header, encode_header, is_header, is_zeros, lacks_header
+from mq_shards.shards.segment_header import (
+    Header,
+    decode_header,
+    encode_header,
+    is_header,
+    is_of_another_kind,
+    is_zeros,
+    lacks_header,
+)
 from mq_shards.shards.stock import Found, Stock
 from mq_shards.shards.stock import take as take_stock
 from mq_shards.shards.store_error import StoreError, explained
@@ -119,6 +127,8 @@ def _look(fd: int, shard: int, shards: int) -> Found:
         if lacks_header(fd, is_last=True):
             return Found(0, bytes=0 if is_zeros(fd, status.st_size) else status.st_size)
         return Found(0, bytes=status.st_size, is_written=True)
+    if is_of_another_kind(content):
+        return Found(None, why_foreign="it is a file of another kind")
     if not is_header(content):
         return Found(None, bytes=status.st_size)
     header = decode_header(content)

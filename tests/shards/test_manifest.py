@@ -14,6 +14,7 @@ import pytest
 from crc32c import crc32c
 from mq_shards.shards.data_directory import DataDirectory
 from mq_shards.shards.dump import Record, decode_segment
+from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
 from mq_shards.shards.manifest import Manifest
 from mq_shards.shards.segment_header import decode_header, encode_header
 from mq_shards.shards.store import ShardStore
@@ -329,6 +330,20 @@ def test_a_folder_in_a_segments_place_is_put_aside(shard: Path) -> None:
     segments, said = recover(shard)
     assert segments == [1, 2, 3, 4] and len(said) == 2
     assert "put aside: it is not a file" in said[0] and "0000000003.log is missing" in said[1]
+
+
+@pytest.mark.parametrize("number", [2, 4])
+def test_what_has_a_header_of_another_kind_is_put_aside(shard: Path, number: int) -> None:
+    """As heads of segments have: that does not keep the broker from its start."""
+    header = bytearray(log(shard, number).read_bytes()[:SEGMENT_HEADER_BYTES])
+    header[:8] = b"HQHEADS1"
+    header[-4:] = crc32c(bytes(header[:-4])).to_bytes(4, "little")
+    log(shard, number).write_bytes(bytes(header) + b"heads" * 100)
+    segments, said = recover(shard)
+    assert segments == [1, 2, 3, 4] and len(said) == 2
+    name = f"{number:010d}.log"
+    assert f"{name} is put aside: it is a file of another kind" in said and f"{name} is missing: " in said[1]
+    assert recover(shard) == (segments, [])
 
 
 def test_a_copy_says_nothing_about_what_else_there_was_when_the_manifest_is_missing(shard: Path) -> None:

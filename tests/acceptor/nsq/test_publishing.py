@@ -218,6 +218,13 @@ def test_a_publish_that_fails_is_the_last_that_is_answered(bench: Bench, data: b
     assert client.frames() == [(ERROR, text)] and client.is_closed
 
 
+def test_a_publish_to_a_topic_that_takes_no_more_says_so(bench: Bench) -> None:
+    client = bench.client()
+    client.send(pub(b"t", b"a"))
+    bench.answer(0, bench.one(), lib.STATUS_TERMINATED)
+    assert client.frames() == [(ERROR, b"E_PUB_FAILED PUB failed the topic is terminated")] and client.is_closed
+
+
 def test_a_publish_whose_outcome_is_unknown_fails(bench: Bench) -> None:
     client = bench.client()
     client.send(pub(b"t", b"a"))

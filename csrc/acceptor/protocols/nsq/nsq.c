@@ -293,9 +293,10 @@ static void answer(struct acceptor *a, struct connection *c, const struct codec_
     }
     char text[SHORT_TEXT];
     const char *name = of->kind == MSG_PUBLISH_MANY ? "MPUB" : of->value == WAS_DPUB ? "DPUB" : "PUB";
-    const char *why = of->status == STATUS_NO_SPACE   ? "no space"
-                      : of->status == STATUS_TOO_MANY ? "too many topics"
-                                                      : "outcome unknown";
+    const char *why = of->status == STATUS_NO_SPACE     ? "no space"
+                      : of->status == STATUS_TOO_MANY   ? "too many topics"
+                      : of->status == STATUS_TERMINATED ? "the topic is terminated"
+                                                        : "outcome unknown";
     int bytes = snprintf(text, sizeof text, "E_%s_FAILED %s failed %s", name, name, why);
     nsq_say(a, c, FRAME_ERROR, text, (size_t)bytes);
     c->closing = true;
