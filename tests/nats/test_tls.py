@@ -21,6 +21,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from mq_shards.acceptor.protocols.nats import tls
 from mq_shards.acceptor.protocols.nats.peer_certs import peer_cert, subject_of
 
 from tests.nats.servers import NatsServer, nats_server, running, settings_of
@@ -402,6 +403,14 @@ def test_a_clients_certificate_is_shown(kind: int, certificates: Certificates, t
             with urlopen(f"http://127.0.0.1:{port}/connz?{query}", timeout=60) as answer:
                 (row,) = json.load(answer)["connections"]
             assert row["tls_version"] == "1.3" and row.get("tls_peer_certs") == rows
+
+
+def test_attributes_that_are_one_part_of_a_subject_are_so_in_a_users_name() -> None:
+    names = "commonName", "organizationName", "domainComponent"
+    (name, organization, domain) = ((kind, value) for kind, value in zip(names, "abc", strict=True))
+    together = tls.subject_of({"subject": ((name, organization), (domain,))})
+    apart = tls.subject_of({"subject": ((name,), (organization,), (domain,))})
+    assert tls.parse_subject("DC=c,O=b+CN=a") == together != apart == tls.parse_subject("O=b, dc=c, CN=a")
 
 
 def test_what_is_not_read_as_a_certificate_is_shown_by_its_digest() -> None:

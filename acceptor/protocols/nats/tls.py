@@ -169,7 +169,7 @@ SHORT_NAMES: Final[Mapping[str, str]] = {
     "userId": "UID", "serialNumber": "SERIALNUMBER", "postalCode": "POSTALCODE",
 }  # fmt: skip
 
-Subject = Sequence[tuple[str, str]]
+Subject = Sequence[Sequence[tuple[str, str]]]  # in each part the attributes that it has together, mostly one
 
 
 def names_of(certificate: Mapping[str, Any]) -> list[str]:
@@ -181,16 +181,23 @@ def names_of(certificate: Mapping[str, Any]) -> list[str]:
 
 def subject_of(certificate: Mapping[str, Any]) -> Subject:
     """The subject of a certificate, sorted, because the order of its parts does not matter."""
-    parts = (part for together in certificate.get("subject", ()) for part in together)
-    return sorted((SHORT_NAMES.get(kind, kind).upper(), value) for kind, value in parts)
+    parts = certificate.get("subject", ())
+    return sorted(sorted((SHORT_NAMES.get(kind, kind).upper(), value) for kind, value in part) for part in parts)
 
 
 def parse_subject(text: str) -> Subject | None:
-    """Parses a user name in the form of a subject, CN=one,OU=two; None if it is not. RFC 4514, without #hex."""
-    found: list[tuple[str, str]] = []
-    for part in re.split(r"(?<!\\)[,+]", text):
-        kind, equals, value = part.partition("=")
-        if not equals or not kind.strip():
-            return None
-        found.append((kind.strip().upper(), re.sub(r"\\(.)", r"\1", value.strip())))
+    """Parses a user name in the form of a subject, CN=one,OU=two; None if it is not. RFC 4514, without #hex.
+
+    >>> parse_subject("OU=two+CN=one,O=x")
+    [[('CN', 'one'), ('OU', 'two')], [('O', 'x')]]
+    """
+    found: list[list[tuple[str, str]]] = []
+    for part in re.split(r"(?<!\\),", text):
+        together = []
+        for one in re.split(r"(?<!\\)\+", part):
+            kind, equals, value = one.partition("=")
+            if not equals or not kind.strip():
+                return None
+            together.append((kind.strip().upper(), re.sub(r"\\(.)", r"\1", value.strip())))
+        found.append(sorted(together))
     return sorted(found)
