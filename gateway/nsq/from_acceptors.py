@@ -9,7 +9,7 @@ from typing import Final
 
 from mq_shards.acceptor.access import arrival
 from mq_shards.gateway.http_parse import Head
-from mq_shards.gateway.http_server import HttpServer
+from mq_shards.gateway.http_server import ACCEPTED, HttpServer
 from mq_shards.ringbuf.handover import Handover
 
 PUBLISHES: Final = ("/pub", "/mpub")
@@ -36,13 +36,15 @@ class FromAcceptors:
         self._handovers.clear()
 
     def _take(self, handover: Handover) -> None:
-        if (found := handover.take()) is None:
-            return
-        sock, received, came = found
-        returns = partial(_returns, handover, came)
-        task = self._loop.create_task(self._server.adopt(sock, received, arrival.decode(came), returns))
-        self._adopting.add(task)
-        task.add_done_callback(self._adopting.discard)
+        """As many in a turn as are accepted in one: while many requests are served turns are long."""
+        for _ in range(ACCEPTED):
+            if (found := handover.take()) is None:
+                return
+            sock, received, came = found
+            returns = partial(_returns, handover, came)
+            task = self._loop.create_task(self._server.adopt(sock, received, arrival.decode(came), returns))
+            self._adopting.add(task)
+            task.add_done_callback(self._adopting.discard)
 
 
 def _returns(handover: Handover, came: bytes, head: Head, fd: int, received: bytes) -> bool:

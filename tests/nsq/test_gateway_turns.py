@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from mq_shards.acceptor.access.arrival import Arrival
 from mq_shards.gateway import turns
 from mq_shards.gateway.catalog import Channel, Topic
+from mq_shards.gateway.http_server import HttpServer
 from mq_shards.gateway.nsq import lookupd
 from mq_shards.gateway.nsq.elsewhere import ChannelsElsewhere, Timeouts
+from mq_shards.gateway.nsq.from_acceptors import FromAcceptors
 from mq_shards.gateway.nsq.lookupd import Lookupd, Peer
 from mq_shards.gateway.nsq.registrations import Registrations
 from mq_shards.gateway.nsq.statsd import Statsd, StatsdOptions
 from mq_shards.gateway.nsq.topics import visible_topics
+from mq_shards.ringbuf.handover import Handover
 
 TOPICS = [
     Topic(f"t{n}", 0, 2, 10, 100, 0, [Channel("ch", 0, 0, 4, 0, 0, 7, 0, 0)]) for n in range(8 * turns.PIECE)
@@ -161,3 +166,33 @@ def test_all_topics_are_listed_the_less_often_the_more_there_are(
 
     asyncio.run(play())
     assert often or lists == 1
+
+
+def test_connections_that_acceptors_pass_on_are_taken_many_in_a_turn() -> None:
+    """Else each would wait for all requests that are served meanwhile, once for each connection before it."""
+    count = 100
+
+    class Server:
+        adopted = 0
+
+        async def adopt(self, sock: socket.socket, *_: object) -> None:
+            self.adopted += 1
+            sock.close()
+
+    async def turns(server: Server) -> int:
+        taken = FromAcceptors(cast(HttpServer, server))
+        given, attached = Handover.pair()
+        giving = Handover(given)
+        taken.attach(Handover(attached))
+        found = given_so_far = 0
+        while server.adopted < count:
+            with socket.socket() as one:
+                while given_so_far < count and giving.give(one.fileno(), b"", Arrival().encode()):
+                    given_so_far += 1
+            await asyncio.sleep(0)
+            found += 1
+        taken.close()
+        giving.close()
+        return found
+
+    assert asyncio.run(turns(Server())) < count / 4
