@@ -44,3 +44,20 @@ def test_a_topic_that_was_forgotten_comes_back_without_a_gap_and_what_was_lost_o
         pass_through(broker, "mail")
         with pytest.raises(DataLossError, match="messages 5 to 6 are gone"):
             read(broker, checkpoint)
+
+
+def test_what_was_deleted_unread_is_an_error_once_the_topic_is_there_again(tmp_path: Path) -> None:
+    checkpoint = Checkpoint()
+    with started(tmp_path / "data") as broker:
+        pass_through(broker, "mail", 3)
+        assert read(broker, checkpoint) == seqs("mail", 0, 1, 2)
+        broker.json("/v1/topics/mail", "DELETE")
+        pass_through(broker, "mail", 2)
+        assert read(broker, checkpoint) == seqs("mail", 3, 4), "all that was deleted had been read"
+        pass_through(broker, "mail", 2)
+        broker.json("/v1/topics/mail", "DELETE")
+        pass_through(broker, "mail", 1)
+        with pytest.raises(DataLossError, match=r"messages 5 to 6 are gone .*erased.*--move-to earliest --topics mail"):
+            read(broker, checkpoint)
+        given = {"brokers": f"127.0.0.1:{broker.port}", "topicPattern": "mail|high", "failOnDataLoss": "false"}
+        assert run(checkpoint, **given) == seqs("mail", 7)
