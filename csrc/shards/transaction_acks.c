@@ -36,12 +36,14 @@ static void name_first(struct worker *w, const struct acknowledgement *a, uint32
     if (first && !map_insert(map, key, first)) process_die("out of memory");
 }
 
-/* Voids earlier acknowledgements of the whole message: they were of another delivery than the one acknowledged now. */
+/* Voids earlier acknowledgements of the whole message: they were of another delivery than the one acknowledged now. A
+ * cumulative one is of all deliveries, and stays. */
 static void supersede(struct worker *w, uint32_t acknowledgement) {
     const struct acknowledgement *a = at(w, acknowledgement);
     const struct topic *t = topic_at(&w->topics, transaction_of(w, a)->topic);
     for (uint32_t n = acknowledgement_first(w, t, a->seq); n; n = at(w, n)->same_next)
-        if (n != acknowledgement && at(w, n)->subscription == a->subscription && !at(w, n)->left) at(w, n)->over = true;
+        if (n != acknowledgement && at(w, n)->subscription == a->subscription && !at(w, n)->left && !at(w, n)->upto)
+            at(w, n)->over = true;
 }
 
 /* How many acknowledgements there are that have as little or as much to leave as this one. */
@@ -137,15 +139,17 @@ static void add_finished(const struct parts_left *left, uint64_t *bits, uint32_t
     for (uint32_t i = 0; i < words; i++) bits[i] |= i < left->words ? ~left->bits[i] : UINT64_MAX;
 }
 
-/* The parts of a message that transactions have acknowledged, as far as `words`. True: there are some. */
-static bool pending_parts(const struct worker *w, uint32_t delivery, uint64_t *bits, uint32_t words) {
+/* The parts of a message that transactions have acknowledged, one by one or (`upto`) also cumulatively, as far as
+ * `words`. True: there are some. */
+static bool pending_parts(const struct worker *w, uint32_t delivery, bool upto, uint64_t *bits, uint32_t words) {
     const struct delivery *d = worker_delivery(w, delivery);
     const struct subscription *s = worker_subscription(w, d->subscription);
     bool any = false;
     if (words) memset(bits, 0, words * sizeof *bits);
     if (!w->transactions.in_parts && !w->transactions.in_many_parts) return false;
     for (uint32_t n = acknowledgement_first(w, subscription_topic(w, s), d->seq); n; n = at(w, n)->same_next) {
-        const struct parts_left *left = at(w, n)->subscription == s->number ? at(w, n)->left : NULL;
+        const struct acknowledgement *a = at(w, n);
+        const struct parts_left *left = a->subscription == s->number && (upto || !a->upto) ? a->left : NULL;
         if (left) add_finished(left, bits, words);
         any |= left != NULL;
     }
@@ -153,14 +157,14 @@ static bool pending_parts(const struct worker *w, uint32_t delivery, uint64_t *b
 }
 
 static bool are_some_pending(const struct worker *w, uint32_t delivery) {
-    return pending_parts(w, delivery, NULL, 0);
+    return pending_parts(w, delivery, true, NULL, 0);
 }
 
 /* The parts of a message that are neither finished nor pending. False: none. */
 static bool free_parts(const struct worker *w, uint32_t delivery, struct parts_left *out) {
     uint64_t pending[PARTS_MAX_WORDS];
     delivery_all_parts(w, delivery, out);
-    if (pending_parts(w, delivery, pending, out->words))
+    if (pending_parts(w, delivery, true, pending, out->words))
         for (uint32_t i = 0; i < out->words; i++) out->bits[i] &= ~pending[i];
     parts_trim(out);
     return out->words > 0;
@@ -171,15 +175,15 @@ bool transactions_hide(const struct worker *w, uint32_t delivery, struct parts_l
 }
 
 /* Whether the parts to be acknowledged are neither finished nor pending, and the delivery is not split for another
- * consumer. */
+ * consumer. What is only acknowledged cumulatively may be acknowledged by itself as well. */
 static bool may_acknowledge(const struct worker *w, uint32_t delivery, const struct parts_left *left) {
     const struct delivery *d = worker_delivery(w, delivery);
     uint64_t pending[PARTS_MAX_WORDS], any = 0;
     struct parts_left all;
-    if (are_all_held(w, delivery) || d->part || d->state == DELIVERY_SPLIT) return false;
-    if (!left) return !are_some_pending(w, delivery);
+    if (transactions_hold(w, d->subscription, d->seq) || d->part || d->state == DELIVERY_SPLIT) return false;
+    if (!left) return !pending_parts(w, delivery, false, NULL, 0);
     delivery_all_parts(w, delivery, &all);
-    (void)pending_parts(w, delivery, pending, all.words);
+    (void)pending_parts(w, delivery, false, pending, all.words);
     for (uint32_t i = 0; i < all.words; i++) {
         uint64_t wanted = all.bits[i] & (i < left->words ? ~left->bits[i] : UINT64_MAX);
         if (wanted & pending[i]) return false;
@@ -330,7 +334,7 @@ static bool spare_pending(const struct worker *w, uint32_t delivery, struct part
     uint64_t pending[PARTS_MAX_WORDS], any = 0;
     struct parts_left all;
     delivery_all_parts(w, delivery, &all);
-    (void)pending_parts(w, delivery, pending, all.words);
+    (void)pending_parts(w, delivery, true, pending, all.words);
     for (uint32_t i = 0; i < all.words; i++) {
         left->bits[i] = (i < left->words ? left->bits[i] : 0) | pending[i];
         any |= all.bits[i] & ~left->bits[i];
@@ -388,6 +392,27 @@ static bool may_acknowledge_before(const struct worker *w, const struct subscrip
     return !other || worker_transaction(w, other)->state != TRANSACTION_OPEN;
 }
 
+/* The lowest seq of the first `most` deliveries in a list, if it is below `lowest`. */
+static uint64_t lowest_in(struct worker *w, uint32_t first, uint64_t lowest, uint64_t *most) {
+    for (uint32_t n = first; n && *most; n = worker_delivery(w, n)->following, --*most) {
+        worker_walk(w, 1);
+        if (worker_delivery(w, n)->seq < lowest) lowest = worker_delivery(w, n)->seq;
+    }
+    return lowest;
+}
+
+/* Whether the subscription has finished all up to that seq, and *unfinished is behind it. It counts as unfinished where
+ * there is too much to look at. */
+static bool is_finished_upto(struct worker *w, const struct subscription *s, uint64_t seq, uint64_t *unfinished) {
+    uint64_t most = w->piece;
+    if (s->cursor <= seq) return false;
+    *unfinished = lowest_in(w, s->redelivery_first, s->cursor, &most);
+    for (uint32_t c = s->consumer_first; c; c = worker_consumer(w, c)->next)
+        *unfinished = lowest_in(w, worker_consumer(w, c)->inflight_first, *unfinished, &most);
+    *unfinished = lowest_in(w, s->deferred_first, *unfinished, &most);
+    return most && *unfinished > seq;
+}
+
 /* Notes what the next cumulative acknowledgement has to go beyond. That waits until this one is done, which may be
  * begun again until then. If it failed and was the transaction's first, another transaction may have one. */
 static void note_before(struct subscription *s, const struct message *m, uint8_t status) {
@@ -403,8 +428,10 @@ static void note_before(struct subscription *s, const struct message *m, uint8_t
 static enum outcome acknowledge_before(struct worker *w, uint32_t consumer, const struct message *m, uint8_t *status) {
     const struct consumer *c = worker_consumer(w, consumer);
     struct subscription *s = worker_subscription(w, c->subscription);
-    uint64_t end = m->body_bytes ? m->seq : m->seq + 1;
-    if (!may_acknowledge_before(w, s, m)) *status = STATUS_FULL;
+    uint64_t end = m->body_bytes ? m->seq : m->seq + 1, unfinished;
+    bool begun = s->upto == m->id + 1; /* it may be what it has acknowledged itself that is not there any more */
+    if (!begun && is_finished_upto(w, s, m->seq, &unfinished)) *status = STATUS_NONE;
+    if (*status == STATUS_OK && !may_acknowledge_before(w, s, m)) *status = STATUS_FULL;
     if (*status == STATUS_OK && s->upto != m->id + 1) {
         s->upto = m->id + 1;
         s->upto_seq = NO_PLACE;
@@ -442,7 +469,10 @@ enum outcome transaction_acknowledge(struct worker *w, uint32_t client, uint32_t
     if (outcome != DONE) return outcome;
     if (m->flags & MSG_UPTO) note_before(worker_subscription(w, c->subscription), m, status);
     struct message a = request_answer_of(w, client, m, status);
+    uint64_t unfinished;
     if (status == STATUS_FULL) a.seq = s->upto_seq;
+    if (status == STATUS_NONE && m->flags & MSG_UPTO && is_finished_upto(w, s, m->seq, &unfinished))
+        a.seq = unfinished - 1;
     request_send(w, client, &a, NULL, 0);
     return DONE;
 }

@@ -108,7 +108,7 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
         "test_consumers.py::test_a_consumer_is_told_how_it_stands_and_who_asks_about_none_is_cut_off",
     ),
     "transactions": (
-        "transactions", "transactions that are not there",
+        "transactions", "transactions that are not there", "messages that several transactions acknowledge",
         "test_transactions.py::test_nobody_gets_what_is_not_committed_nor_what_comes_behind_it",
         "test_transactions.py::test_an_acknowledgement_counts_when_its_transaction_does",
     ),

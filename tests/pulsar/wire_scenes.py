@@ -79,6 +79,11 @@ def _in(transaction: int, consumer: int, message: int, *, cumulative: bool = Fal
     return "a", "ack", asked | {"txnid_least_bits": f"%{transaction}", "txnid_most_bits": 0}
 
 
+def _ended(transaction: int, action: int) -> Step:
+    """Committed (0) or aborted."""
+    return "a", "endTxn", {"txnid_least_bits": f"%{transaction}", "txnid_most_bits": 0, "txn_action": action}
+
+
 def _prepared(name: str, count: int = 1) -> list[Step]:
     """A topic with a producer and some messages, on a connection of its own."""
     sent: list[Step] = [("p", "publish", {"payload": f"m{i}", "sequence": i}) for i in range(count)]
@@ -405,5 +410,21 @@ SCENES: Final[dict[str, list[Step]]] = {
         ("a", "endTxn", {"txnid_least_bits": "%1", "txnid_most_bits": 0, "txn_action": 1}),
         ("a", "endTxn", {"txnid_least_bits": "%1", "txnid_most_bits": 0, "txn_action": 0}),
         ("a", "addPartitionToTxn", {"txnid_least_bits": "%1", "txnid_most_bits": 0, "partitions": [_topic("txn")]}),
+    ],
+    "messages that several transactions acknowledge": [
+        _looked_up("persistent://pulsar/system/transaction_coordinator_assign-partition-0"),
+        ("a", "tcClientConnectRequest", {"tc_id": 0}),
+        *_prepared("several-acks", 9), _looked_up("several-acks"), _consumer("several-acks", initialPosition=EARLIEST),
+        *[("a", "message", {"consumer_id": 1})] * 9, *[("a", "newTxn", {"tc_id": 0, "txn_ttl_seconds": 600_000})] * 3,
+        *[("a", "addSubscriptionToTxn", {"txnid_least_bits": f"%{i}", "txnid_most_bits": 0,
+                                         "subscription": [{"topic": _topic("several-acks"), "subscription": "s"}]})
+          for i in range(3)],
+        _in(0, 1, 4, cumulative=True),
+        _in(1, 1, 2), _in(2, 1, 2), _in(0, 1, 1), _in(1, 1, 6, cumulative=True),
+        _in(0, 1, 5, cumulative=True), _in(1, 1, 5), _in(2, 1, 5), _in(2, 1, 3),
+        _ended(2, 1),
+        _ended(0, 0),
+        _in(1, 1, 4), _in(1, 1, 4, cumulative=True), _in(1, 1, 6, cumulative=True), _in(1, 1, 7),
+        _ended(1, 0),
     ],
 }  # fmt: skip

@@ -446,7 +446,7 @@ def test_what_could_not_be_acknowledged_up_to_a_message_keeps_no_other_transacti
 @pytest.mark.parametrize("moves", [True, False])
 @pytest.mark.parametrize("before", [COMMIT, ABORT])
 @pytest.mark.parametrize("how", [COMMIT, ABORT])
-def test_what_is_acknowledged_anew_since_its_channel_was_moved_back_is_not_the_transactions_before(
+def test_what_is_acknowledged_anew_since_its_channel_was_moved_back_is_both_transactions(
     bench: Channels, how: int, before: int, moves: bool, restarts: bool
 ) -> None:
     begin(bench, 3, EARLIEST, channel="other", credit=0)
@@ -466,10 +466,40 @@ def test_what_is_acknowledged_anew_since_its_channel_was_moved_back_is_not_the_t
     end(bench, before, 1)
     assert seqs(bench.turn(), 1) == [], "the other has it"
     end(bench, how, 2)
-    assert seqs(bench.turn(), 1) == ([] if how == COMMIT else [seq])
+    finished = COMMIT in (before, how)  # a cumulative one is of all deliveries
+    assert seqs(bench.turn(), 1) == ([] if finished else [seq])
     bench.restart()
     assert not open_ones(bench)
-    assert bench.catalog()["t"].channels["c"].depth == (0 if how == COMMIT else 1)
+    assert bench.catalog()["t"].channels["c"].depth == (0 if finished else 1)
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+@pytest.mark.parametrize("first", [1, 2])
+@pytest.mark.parametrize("decisions", [(COMMIT, COMMIT), (COMMIT, ABORT), (ABORT, COMMIT), (ABORT, ABORT)])
+def test_one_transaction_acknowledges_all_before_and_another_one_of_these(
+    bench: Channels, decisions: tuple[int, int], first: int, restarts: bool
+) -> None:
+    begin(bench, 1, EARLIEST, channel="c")
+    publish(bench, count=4)
+    assert seqs(bench.turn(), 1) == [0, 1, 2, 3]
+    assert acknowledge_upto(bench, 2, txn=1) == OK
+    assert acknowledge(bench, 1, txn=2) == OK
+    assert acknowledge(bench, 1, txn=3) == lib.STATUS_FULL, "that one has"
+    assert acknowledge_upto(bench, 3, txn=2) == lib.STATUS_FULL, "the first one has"
+    if restarts:
+        bench.restart()
+        begin(bench, 1, EARLIEST, channel="c")
+        assert seqs(bench.turn(), 1) == [3]
+    for txn in (first, 3 - first):
+        end(bench, decisions[txn - 1], txn)
+    again = [] if decisions[0] == COMMIT else [0, 2] if decisions[1] == COMMIT else [0, 1, 2]
+    bench.turn()  # what one aborts comes again, though the other has acknowledged it
+    bench.restart()
+    assert not open_ones(bench)
+    begin(bench, 1, EARLIEST, channel="c")
+    assert sorted(seqs(bench.turn(), 1)) == [*again, 3]
+    if not again:
+        assert acknowledge_upto(bench, 2, txn=4) == lib.STATUS_NONE, "nothing is left up to there"
 
 
 def test_parts_that_are_committed_count_though_no_more_batches_may_be_in_parts(bench: Channels) -> None:

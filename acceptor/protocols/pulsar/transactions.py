@@ -54,7 +54,10 @@ def _conflict(request: Request, consumer: Consumer, wanted: _Wanted, answer: Ans
     """The words of a real broker."""
     where = f"[{consumer.topic}][{consumer.subscription}] Transaction:(0,{request.body.txnid_least_bits})"
     place = f"{consumer.ledger}:{wanted.seq}"
-    if wanted.upto and answer.status == engine.FULL:
+    if wanted.upto and answer.status == engine.NONE:
+        now = f"{consumer.ledger}:{answer.seq}"
+        why = f"try to cumulative ack position: {place} within range of cursor's markDeletePosition: {now}"
+    elif wanted.upto and answer.status == engine.FULL:
         # One that is still under way has no position yet.
         now = f"{consumer.ledger}:{-1 if answer.seq == lib.NO_PLACE else answer.seq}"
         why = f"try to cumulative batch ack position: {place} within range of current currentPosition: {now}"
