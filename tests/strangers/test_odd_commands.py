@@ -17,6 +17,7 @@ import pytest
 from tests.beanstalk.wire import Wire as BeanstalkWire
 from tests.nats.wire import Wire as NatsWire
 from tests.nsq.api import call
+from tests.nsq.frames import OK
 from tests.nsq.wire import Wire as NsqWire
 from tests.pulsar.servers import PulsarServer, running
 from tests.pulsar.wire import Wire as PulsarWire
@@ -93,11 +94,18 @@ class Play:
         if found:
             os.kill(draw.choice(found), signal.SIGKILL)
 
+    def _channel(self, topic: str) -> NsqWire:
+        """A SUB that a worker had not answered when it was killed is refused."""
+        while True:
+            channel = NsqWire(self.ports["nsq"])
+            if channel.ask(f"SUB {topic} c\n") == OK:
+                return channel
+            channel.close()
+
     def all_are_served(self, number: int) -> None:
         """By one topic of all protocols, which is new."""
         name = f"w.served{number}"
-        with NsqWire(self.ports["nsq"]) as channel, BeanstalkWire(self.ports["beanstalk"]) as tube:
-            channel.ask(f"SUB {name} c\n")
+        with self._channel(name) as channel, BeanstalkWire(self.ports["beanstalk"]) as tube:
             channel.send(b"RDY 1\n")
             subscriber = NatsWire(self.ports["nats"])
             subscriber.send(b"CONNECT {}\r\nSUB %s 1\r\n" % name.encode())
