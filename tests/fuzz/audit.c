@@ -71,10 +71,19 @@ static uint32_t count_deliveries(const struct worker *w, uint32_t first, uint32_
     return count;
 }
 
+/* Messages of batches that a consumer has in flight. */
+static uint64_t count_parts(const struct worker *w, const struct consumer *c) {
+    uint64_t parts = 0;
+    for (uint32_t n = c->inflight_first; n; n = delivery_at(&w->subscriptions, n)->following)
+        parts += delivery_at(&w->subscriptions, n)->parts;
+    return parts;
+}
+
 static void audit_consumer(const struct worker *w, uint32_t consumer, uint32_t of) {
     const struct consumer *c = consumer_at(&w->subscriptions, consumer);
     assert(c->subscription == of && consumer_find(w, c->client, c->number) == consumer);
     assert(c->inflight == count_deliveries(w, c->inflight_first, of, DELIVERY_IN_FLIGHT));
+    assert(c->inflight_parts == count_parts(w, c));
     uint64_t before = 0;
     for (uint32_t n = c->inflight_first; n; n = delivery_at(&w->subscriptions, n)->following) {
         const struct delivery *d = delivery_at(&w->subscriptions, n);
