@@ -242,8 +242,8 @@ static enum outcome prepare(struct worker *w, uint32_t topic, uint8_t *status) {
     struct topic *t = topic_at(&w->topics, topic);
     *status = STATUS_TERMINATED;
     if (t->terminated) return DONE;
-    if (topic_retain(w, topic, status) == LATER) return LATER;
-    if (*status != STATUS_OK) return DONE;
+    enum outcome outcome = topic_retain(w, topic, status);
+    if (outcome != DONE || *status != STATUS_OK) return outcome;
     return room_reserve(w, shard_of_topic(w, t), 2, shard_topic_bytes(t), true, status);
 }
 
@@ -256,7 +256,8 @@ enum outcome attach(struct worker *w, uint32_t client, uint32_t topic, const str
         request_done(w, client, m, status);
         return DONE;
     }
-    if (prepare(w, topic, &status) == LATER) return LATER;
+    enum outcome outcome = prepare(w, topic, &status);
+    if (outcome != DONE) return outcome;
     wish.place = place_of(w, topic, wish.name, wish.name_bytes);
     struct topic *t = topic_at(&w->topics, topic);
     uint32_t why = status == STATUS_OK ? refusal(w, client, topic, &wish, &in_the_way) : 0;

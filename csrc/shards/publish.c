@@ -133,7 +133,8 @@ enum outcome publish_make_ready(struct worker *w, uint32_t topic, const struct m
     bool durable = (m->flags & MSG_DURABLE) != 0, retain = m->flags & MSG_RETAIN && !topic_non_persistent(t);
     if (durable && !t->durable && (topic_make_durable(w, topic, status) == LATER)) return LATER;
     if (durable && !t->durable) return DONE;
-    if (retain && !t->stream.retains && topic_retain(w, topic, status) == LATER) return LATER;
+    enum outcome retained = retain && !t->stream.retains ? topic_retain(w, topic, status) : DONE;
+    if (retained != DONE) return retained;
     if (retain && !t->stream.retains) return DONE;
     *status = STATUS_NO_SPACE;
     enum outcome wanted = durable ? DONE : topic_want_tube(w, topic);

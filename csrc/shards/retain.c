@@ -13,6 +13,7 @@
 
 #include "shards/compact.h"
 #include "shards/durable.h"
+#include "shards/handover_state.h"
 #include "shards/jobs_of_topic.h"
 #include "shards/known.h"
 #include "shards/naming.h"
@@ -245,6 +246,8 @@ enum outcome topic_retain(struct worker *w, uint32_t topic, uint8_t *status) {
     struct shard *s = shard_of_topic(w, t);
     if (topic_make_durable(w, topic, status) == LATER) return LATER;
     if (*status != STATUS_OK || t->stream.retains || topic_non_persistent(t)) return DONE;
+    /* Recovery does all of a handover where it began: what that still has in the stream would then not be retained. */
+    if (handover_goes_on(t)) return MORE;
     bool many = topic_jobs(t) && (t->handover || jobs_are_many(w, t));
     struct job_list jobs = {0};
     if (!many) jobs = jobs_of_topic(w, topic);
@@ -264,8 +267,8 @@ enum outcome topic_retain(struct worker *w, uint32_t topic, uint8_t *status) {
 
 enum outcome topic_retain_all(struct worker *w, uint32_t topic, uint8_t *status) {
     const struct topic *t = topic_at(&w->topics, topic);
-    if (topic_retain(w, topic, status) == LATER) return LATER;
-    if (*status != STATUS_OK || !t->keeping) return DONE;
+    enum outcome outcome = topic_retain(w, topic, status);
+    if (outcome != DONE || *status != STATUS_OK || !t->keeping) return outcome;
     if (!t->keeping->no_room || !shard_of_topic(w, t)->refused) return MORE;
     w->no_space = true;
     *status = STATUS_NO_SPACE;

@@ -4,11 +4,12 @@ left, whatever their state."""
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 import pytest
 from mq_shards.csrc._core import lib
 
-from tests.shards.bench import BURY, OK, RESERVE, SECOND, WATCH
+from tests.shards.bench import BURY, OK, RESERVE, SECOND, SHARDS, WATCH
 from tests.shards.positions import EARLIEST, LATEST, begin, finish, live, position, publish, read, seqs
 from tests.shards.subscriptions import DELETE, Channels, drop_oldest, roll
 from tests.shards.test_shard_protocol import ask
@@ -117,6 +118,33 @@ def test_what_was_put_while_no_channel_was_there_was_a_tubes_and_is_found(bench:
     delete(bench, waiting[0])
     read(bench, 1, EARLIEST)
     assert all_of(bench, 1) == [1, 2]
+
+
+def produce(bench: Channels) -> None:
+    bench.raw(lib.MSG_PUBLISH, 999, flags=lib.MSG_DURABLE | lib.MSG_RETAIN, topic=bench.topic("t"), id=bench.next_id)
+    bench.next_id += SHARDS
+
+
+def attach(bench: Channels) -> None:
+    body = struct.pack("<IIQQ", 0, 0, 0, lib.NO_PLACE) + b"p"
+    bench.raw(lib.MSG_ATTACH, 999, topic=bench.topic("t"), pri=1, body=body)
+
+
+@pytest.mark.parametrize("retain", [produce, attach])
+def test_who_retains_while_what_waited_becomes_jobs_has_all_of_it_after_a_restart(
+    bench: Channels, retain: Callable[[Channels], None]
+) -> None:
+    for _ in range(MANY):
+        bench.pub("t")  # it waits for the first channel, ...
+    bench.raw(WATCH, 5, topic=bench.topic("t"))
+    bench.pass_turn()  # ... and a piece of it is a tube's by now
+    retain(bench)
+    bench.turn()
+    first = begin(bench, 3, EARLIEST).seq
+    came = all_of(bench)
+    bench.restart()
+    assert begin(bench, 4, EARLIEST, channel="d").seq == first
+    assert all_of(bench, 4) == came
 
 
 @pytest.mark.parametrize("turns", range(1, 12))
