@@ -202,7 +202,7 @@ static void refuse_untaken(struct acceptor *a, uint32_t worker) {
         bool is_several = message->kind == MSG_REQUEST_EACH && request_each_is_whole(message);
         const uint32_t several = is_several ? message->several : 0;
         struct message one = {.conn = message->conn};
-        for (uint32_t n = 0; n < several; n++) {
+        for (uint32_t n = place.begun; n < several; n++) {
             request_each_get(&one, message, n);
             refuse(a, c, worker, &one);
         }

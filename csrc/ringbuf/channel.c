@@ -551,8 +551,12 @@ static const struct message *unheard(struct channel *channel, const void *payloa
 const struct message *channel_unreleased(struct channel *channel, struct channel_place *place) {
     uint32_t bytes, flags;
     const void *payload;
-    while ((payload = ring_unreleased(&channel->out, &place->in_ring, &bytes, &flags)) != NULL)
-        if (flags == FRAGMENT_WHOLE) return unheard(channel, payload, bytes);
+    while ((payload = ring_unreleased(&channel->out, &place->in_ring, &bytes, &flags)) != NULL) {
+        if (flags != FRAGMENT_WHOLE) continue;
+        place->begun = ring_begun(&channel->out, place->in_ring - ring_record_bytes(bytes));
+        return unheard(channel, payload, bytes);
+    }
+    place->begun = 0;
     const struct ring_record *record;
     while (!channel->out.broken && (record = next_waiting(channel, place)) != NULL)
         if (record->flags == FRAGMENT_WHOLE) return unheard(channel, record + 1, record->bytes);

@@ -128,6 +128,8 @@ bool channel_look(struct channel *channel);
 /* Gives the room of all received messages back to the producer, and wakes it if it waits for room. To be called once
  * per turn: messages not given back when this side dies are what the other side's channel_unreleased() returns. */
 void channel_release(struct channel *channel);
+/* The same without the message received last, which goes on later and stays valid; `begun` of its parts are done. */
+void channel_release_but_last(struct channel *channel, uint32_t begun);
 
 /* When the other side is gone: returns one after the other, in order, the messages that it has not given back. It has
  * not done what they ask, or nobody knows. Messages in fragments are skipped. *place is all zeros at first. NULL after
@@ -136,7 +138,8 @@ struct channel_place {
     uint64_t in_ring;
     const void *chunk;
     size_t in_chunk;
-    bool is_lent; /* among messages that wait behind lent bodies */
+    bool is_lent;   /* among messages that wait behind lent bodies */
+    uint32_t begun; /* so many parts of the message returned last have been done */
 };
 const struct message *channel_unreleased(struct channel *channel, struct channel_place *place);
 

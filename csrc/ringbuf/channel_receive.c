@@ -121,3 +121,7 @@ void channel_release(struct channel *channel) {
     free_large_assembly(channel);
     ring_release(&channel->in);
 }
+
+void channel_release_but_last(struct channel *channel, uint32_t begun) {
+    if (!channel_broken(channel)) ring_release_but_last(&channel->in, begun);
+}

@@ -258,6 +258,12 @@ const void *ring_unreleased(struct ring_producer *producer, uint64_t *at, uint32
     return record + 1;
 }
 
+uint32_t ring_begun(const struct ring_producer *producer, uint64_t at) {
+    /* relaxed: the consumer is gone, and its index was loaded (acquire) since. */
+    if (atomic_load_explicit(&producer->shared->begun_at, memory_order_relaxed) != at) return 0;
+    return atomic_load_explicit(&producer->shared->begun, memory_order_relaxed);
+}
+
 /* --- Consumer ----------------------------------------------------------------------------------------------------- */
 
 void ring_consumer_break(struct ring_consumer *consumer) {
@@ -301,14 +307,33 @@ bool ring_take_unpublished(struct ring_consumer *consumer) {
     return ring_consumer_look(consumer);
 }
 
-bool ring_release(struct ring_consumer *consumer) {
-    if (consumer->head == consumer->released) return false;
-    consumer->released = consumer->head;
+static bool release_to(struct ring_consumer *consumer, uint64_t head) {
+    if (head == consumer->released) return false;
+    consumer->released = head;
     /* release: all reads of these bytes are done before the producer can take them; pairs with the acquire in
      * ring_producer_look. */
-    atomic_store_explicit(&consumer->shared->head, consumer->head, memory_order_release);
+    atomic_store_explicit(&consumer->shared->head, head, memory_order_release);
     if (wake_if_asleep(&consumer->shared->producer_waiting, consumer->wake_fd)) consumer->wakes++;
     return true;
+}
+
+bool ring_release(struct ring_consumer *consumer) {
+    return release_to(consumer, consumer->head);
+}
+
+void ring_release_but_last(struct ring_consumer *consumer, uint32_t begun) {
+    uint64_t last = consumer->released;
+    if (last == consumer->head) return;
+    for (uint64_t next = last; next < consumer->head;) {
+        const uint8_t *at = consumer->data + (next & (consumer->data_bytes - 1));
+        last = next;
+        next += ring_record_bytes(((const struct ring_record *)(const void *)at)->bytes);
+    }
+    /* relaxed: `begun` counts with `begun_at` alone, and has only grown if that stays. release: who sees the place sees
+     * what belongs to it. */
+    atomic_store_explicit(&consumer->shared->begun, begun, memory_order_relaxed);
+    atomic_store_explicit(&consumer->shared->begun_at, last, memory_order_release);
+    (void)release_to(consumer, last);
 }
 
 bool ring_consumer_may_sleep(struct ring_consumer *consumer) {

@@ -13,6 +13,7 @@
  *    384 | consumer_asleep 4   |   the consumer sets it before it sleeps; a producer that clears it wakes the consumer
  *    512 | producer_waiting 4  |   the producer sets it before it sleeps for lack of room; likewise
  *    640 | committed 8         |   written by the producer: records up to here are whole, though not all published
+ *    768 | begun_at 8 | begun 4|   written by the consumer: how much it has done of the record at begun_at
  *   4096 | data, data_bytes: a power of two
  *
  * The data is mapped twice in a row, so that a record that runs over the end is contiguous all the same:
@@ -68,6 +69,8 @@ struct ring_shared {
     _Alignas(128) _Atomic uint32_t consumer_asleep;
     _Alignas(128) _Atomic uint32_t producer_waiting;
     _Alignas(128) _Atomic uint64_t committed;
+    _Alignas(128) _Atomic uint64_t begun_at;
+    _Atomic uint32_t begun;
 };
 
 struct ring_record {
@@ -82,6 +85,8 @@ _Static_assert(offsetof(struct ring_shared, head) == 256, "shared between proces
 _Static_assert(offsetof(struct ring_shared, consumer_asleep) == 384, "shared between processes");
 _Static_assert(offsetof(struct ring_shared, producer_waiting) == 512, "shared between processes");
 _Static_assert(offsetof(struct ring_shared, committed) == 640, "shared between processes");
+_Static_assert(offsetof(struct ring_shared, begun_at) == 768, "shared between processes");
+_Static_assert(offsetof(struct ring_shared, begun) == 776, "shared between processes");
 _Static_assert(sizeof(struct ring_shared) <= RING_HEADER_BYTES, "the header is one page");
 _Static_assert(sizeof(struct ring_record) == 8, "payloads are 8-byte aligned");
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2, "a lock would be private to a process");
@@ -212,6 +217,8 @@ static inline void ring_note_committed(struct ring_producer *producer) {
 /* When the consumer is gone: returns one after the other the records that it has not given back. *at is where to
  * continue, 0 at first. NULL after the last, or when the consumer's index is invalid. */
 const void *ring_unreleased(struct ring_producer *producer, uint64_t *at, uint32_t *payload_bytes, uint32_t *flags);
+/* When the consumer is gone: how much it had done of the record at `at`, in its user's units. */
+uint32_t ring_begun(const struct ring_producer *producer, uint64_t at);
 
 /* Sets the flag that the producer sleeps until there is more room than it has seen. False, with no flag: there is. */
 bool ring_producer_may_sleep(struct ring_producer *producer);
@@ -254,6 +261,9 @@ static inline void ring_consume(struct ring_consumer *consumer) {
 
 /* Gives the room of all consumed records back, and wakes the producer if it waits for room. False if there was none. */
 bool ring_release(struct ring_consumer *consumer);
+/* The same for all but the last of them, and notes how much of that is done, for a producer that outlives this process:
+ * see ring_begun. Nothing if that has been given back. */
+void ring_release_but_last(struct ring_consumer *consumer, uint32_t begun);
 
 /* When the producer is gone: makes visible what it had committed, as far as it has noted that. Its last record may have
  * been growing since (ring_extend), and is left out then. False if there is nothing. */

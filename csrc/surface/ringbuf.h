@@ -339,10 +339,12 @@ bool channel_publish_to(struct channel *channel, uint64_t tail);
 const struct message *channel_receive(struct channel *channel);
 struct channel_place {
     uint64_t in_ring;
+    uint32_t begun;
     ...;
 };
 const struct message *channel_unreleased(struct channel *channel, struct channel_place *place);
 void channel_release(struct channel *channel);
+void channel_release_but_last(struct channel *channel, uint32_t begun);
 void channel_note_sent(struct channel *channel);
 bool channel_take_unpublished(struct channel *channel);
 bool channel_may_sleep(struct channel *channel);

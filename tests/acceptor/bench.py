@@ -122,6 +122,12 @@ class FakeWorker:
         lib.channel_publish(self._channel)
         return messages
 
+    def begin(self, messages: int, parts: int) -> None:
+        """Receives so many, and does all of them but the last, of which it does so many parts."""
+        for _ in range(messages):
+            assert self.receive() != ffi.NULL
+        lib.channel_release_but_last(self._channel, parts)
+
     def take(self, limit: int = 1 << 30) -> list[Request]:
         return [request for message in self.messages(limit) for request in message]
 

@@ -167,7 +167,6 @@ void run_script(void) {
     memset(past, 0, sizeof past);
     memset(recent, 0, sizeof recent);
     recent_count = 0;
-    unsure = false;
     options.ephemerals = (kind & 0x18) == 0;
     options.auth = (more & 3) == 0;
     options.tls_required = (more & 0x1c) == 0;

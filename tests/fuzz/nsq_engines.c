@@ -72,10 +72,10 @@ static void check_quiet(void) {
                   c->expected_count);
         assert(!c->expected_count && "each command is answered in the end");
         c->highest_rdy = c->rdy;
+        c->unsure = false; /* of who is muffled, something may still be on its way through Python */
         if (c->subscribed && !c->doomed) check_credit(c);
     }
     for (uint32_t i = 0; i < LOCALS; i++) assert(!locals[i].missing && "each request is answered in the end");
-    unsure = false;
     for (uint32_t i = 0; i < KNOWN; i++) all_followed &= !known[i].conn || known[i].passes < LATE;
     if (!all_followed) return;
     assert(!acceptor_busy(world.acceptor));

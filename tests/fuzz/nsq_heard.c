@@ -7,7 +7,6 @@ struct remote tube_client;
 struct delivered past[PAST];
 uint64_t recent[RECENT];
 uint32_t recent_count;
-bool unsure;
 struct play_options options;
 
 static uint64_t sum_of(const uint8_t *bytes, size_t count) {
@@ -109,7 +108,7 @@ static void take_message(struct nsq_client *c, const uint8_t *data, size_t bytes
     if (!c->crooked) assert(c->subscribed && "only a consumer gets messages");
     for (uint32_t i = 0; i < c->in_flight_count; i++)
         if (c->in_flight[i] == id) return;
-    if (unsure) return;
+    if (c->unsure) return;
     assert(c->in_flight_count < c->highest_rdy && "a consumer gets no more than its RDY");
     c->in_flight[c->in_flight_count++] = id;
 }
@@ -138,6 +137,8 @@ bool receive(struct nsq_client *c) {
 
 /* What is in flight may end without a word. */
 void forget_flights(void) {
-    for (uint32_t i = 0; i < CLIENTS; i++) clients[i].in_flight_count = 0;
-    unsure = true;
+    for (uint32_t i = 0; i < CLIENTS; i++) {
+        clients[i].in_flight_count = 0;
+        clients[i].unsure = true;
+    }
 }

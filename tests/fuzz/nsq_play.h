@@ -57,6 +57,7 @@ struct nsq_client {
     bool over;    /* it has been told so */
     bool subscribing, subscribed, closing;
     bool muffled;  /* what it is told may never come */
+    bool unsure;   /* what comes may have been sent before something that ended its flight */
     uint32_t mark; /* of the last IDENTIFY */
     struct {
         enum asked what;
@@ -79,7 +80,6 @@ struct delivered {
 extern struct delivered past[PAST];
 extern uint64_t recent[RECENT];
 extern uint32_t recent_count;
-extern bool unsure; /* what comes may have been sent before something that ended its flight */
 struct play_options {
     bool auth, tls_required, ephemerals;
 };

@@ -151,8 +151,11 @@ static void about_message(struct nsq_client *c) {
     wrong |= what == 4 && delay > 4;
     remote_say(&c->remote, "\n");
     expect_about(c, wrong ? A_MISTAKE : A_REMARK, text);
+    const uint32_t before = c->in_flight_count;
     for (uint32_t i = 0; what != 3 && i < c->in_flight_count; i++)
         if (c->in_flight[i] == id) c->in_flight[i--] = c->in_flight[--c->in_flight_count];
+    /* An id known from another channel: that message may be on its way to it, and is over by the time it comes. */
+    if (what != 3 && id && c->in_flight_count == before) c->unsure = true;
 }
 
 static void say_identify(struct nsq_client *c) {

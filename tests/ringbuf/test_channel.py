@@ -184,6 +184,32 @@ def test_what_was_not_given_back_is_told_with_all_of_its_head() -> None:
     receiver.close()
 
 
+def test_of_what_was_not_given_back_it_is_told_how_much_was_begun() -> None:
+    sender, receiver = connect()
+    place = ffi.new("struct channel_place *")
+
+    def left() -> list[tuple[int, int]]:
+        place[0], heads = ffi.new("struct channel_place *")[0], []
+        while (message := lib.channel_unreleased(sender.channel, place)) != ffi.NULL:
+            heads.append((int(message.id), int(place.begun)))
+        return heads
+
+    for number in range(1, 5):
+        sender.send(number, b"xy"[: number % 3])
+    sender.publish()
+    stays = [lib.channel_receive(receiver.channel) for _ in range(3)][-1]
+    for begun in (0, 2, 7):
+        lib.channel_release_but_last(receiver.channel, begun)
+        assert left() == [(3, begun), (4, 0)]
+        assert stays.id == 3
+    lib.channel_release(receiver.channel)
+    assert left() == [(4, 0)]
+    lib.channel_release_but_last(receiver.channel, 9)
+    assert left() == [(4, 0)], "the last one has been given back"
+    sender.close()
+    receiver.close()
+
+
 @pytest.mark.parametrize("more", range(-9, 10))
 def test_sizes_around_one_record_and_around_the_ring(pair: tuple[End, End], more: int) -> None:
     for body_bytes in (WHOLE_BODY + more, 2 * WHOLE_BODY + HEADER_BYTES + more, DATA_BYTES + more):

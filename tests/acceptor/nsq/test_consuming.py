@@ -211,6 +211,18 @@ def test_what_a_worker_that_dies_had_not_come_to_is_refused_and_what_it_had_is_n
     assert not client.is_closed
 
 
+def test_what_a_worker_refused_before_it_dies_in_the_middle_of_more_is_refused_once(bench: Bench) -> None:
+    """It has done the first, and one of those that came together behind it."""
+    client = bench.consumer()
+    assert client.talk(b"FIN %s\n" % ID + b"TOUCH %s\n" % ID * 3) == []
+    bench.worker[0].begin(messages=2, parts=1)
+    for kind in (FINISH, EXTEND):
+        bench.push(client.number, REFUSED, id=0xAB, pri=kind, status=NOT_FOUND)
+    bench.acceptor.peer_gone(0)
+    bench.turn()
+    assert client.frames() == [lost(name) for name in (b"FIN", b"TOUCH", b"TOUCH", b"TOUCH")]
+
+
 def test_what_is_refused_when_a_worker_dies_is_heard_before_what_came_later_is_answered(duo: Bench) -> None:
     here, there = duo.name_at(0), duo.name_at(1)
     client = duo.consumer(topic=here)
