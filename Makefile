@@ -89,6 +89,8 @@ $(STREAMS:%=again-%): again-%:
 test-long: setup spark-classes $(PEERS)
 	@.venv/bin/python -m pytest --long -m long $(ARGS)
 	test -n "$(strip $(ARGS))" || EXAMPLES=200 .venv/bin/python -m pytest tests/acceptor tests/base tests/log tests/model tests/ringbuf
+	# Another seed each day: one alone leaves the same scripts untried for ever.
+	test -n "$(strip $(ARGS))" || FUZZ_SECONDS=60 FUZZ_SEED=$$(date +%Y%m%d) .venv/bin/python -m pytest tests/fuzz
 
 lint: setup spark
 	@.venv/bin/ruff check .

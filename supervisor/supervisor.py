@@ -249,7 +249,7 @@ class Supervisor:
     def _is_back(self, child: Child) -> None:
         child.refusals = 0
         self._status.serves(child)
-        if self._stage is Stage.SERVING and child.deaths:
+        if self._stage in (Stage.STARTING, Stage.SERVING) and child.deaths:
             away_s = self._clock() - child.deaths[-1]
             log.info("%s is back (pid %d), %.3f s after its end", child.title, child.pid, away_s)
             self._tell_status()

@@ -93,7 +93,7 @@ def test_what_is_published_while_a_server_stops_reaches_all_or_none(kind: str) -
 
 @pytest.mark.parametrize("kind", [OURS, OURS_3])
 def test_members_get_what_is_sent_until_it_is_known_that_lame_duck_mode_ends_them(kind: str) -> None:
-    settings = ["--set", "nats.lame-duck-grace-period=500ms", "--set", "nats.lame-duck-duration=550ms"]
+    settings = ["--set", "nats.lame-duck-grace-period=2s", "--set", "nats.lame-duck-duration=2050ms"]
     with configured(kind, CONF, settings) as server:
         members = [server.client(b"SUB q group 1\r\nSUB s 2\r\n") for _ in range(EVERYWHERE)]
         route = RouteWire.joined(server.route_port)

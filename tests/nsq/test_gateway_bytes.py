@@ -36,7 +36,7 @@ CONSUMERS = st.builds(
     st.booleans(),
 )
 CHANNELS = st.builds(
-    Channel, NAMES, st.integers(0, 7), NUMBERS, *[LONG_NUMBERS] * 9, consumers=st.lists(CONSUMERS, max_size=2)
+    Channel, NAMES, st.integers(0, 7), NUMBERS, *[LONG_NUMBERS] * 10, consumers=st.lists(CONSUMERS, max_size=2)
 )
 TOPICS = st.builds(
     Topic, NAMES, st.integers(0, 7), *[LONG_NUMBERS] * 4,
@@ -58,8 +58,8 @@ def encode(topics: Sequence[Topic]) -> bytes:
         for c in t.channels:
             sizes = len(c.name), c.flags, c.consumer_count, len(c.consumers)
             figures = c.depth, c.in_flight, c.deferred, c.messages, c.requeues, c.timeouts
-            figures += c.read_back, c.delivered, c.finished
-            out += struct.pack("=IIIIQQQQQQQQQ", *sizes, *figures) + c.name.encode()
+            figures += c.read_back, c.delivered, c.finished, c.in_flight_parts
+            out += struct.pack("=IIII10Q", *sizes, *figures) + c.name.encode()
             for one in c.consumers:
                 out += struct.pack(
                     "=IIIIQQQIHHII", one.acceptor, one.conn, one.credit, one.in_flight, one.messages, one.finishes,
