@@ -33,7 +33,7 @@ from mq_shards.shards.refusals import NO_SPACE_ERRORS, Refusals
 from mq_shards.shards.retention import Retention
 from mq_shards.shards.shard_files import ShardFiles
 from mq_shards.shards.store import SegmentStore, ShardStore
-from mq_shards.shards.store_error import StoreError
+from mq_shards.shards.store_error import StoreError, explained
 from mq_shards.shards.ticks import Ticks
 from mq_shards.shards.unread import UnreadSegments, read_head
 
@@ -132,7 +132,8 @@ class Worker:
         if self._in_memory:
             self._share.check(len(self._own))
         if self._new and self._sync_first:
-            self._synced(self._new())
+            with explained(f"new shards in {self._data_dir} cannot be synced"):
+                self._synced(self._new())
         if self._lost_end:
             self._supply()
         noted = not self._lost_end or (lib.worker_note_ends(self._worker) and lib.worker_flush(self._worker))

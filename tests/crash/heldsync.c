@@ -1,7 +1,8 @@
 /* For tests: fdatasync takes as long as the file that HELD_IF names is there, as on a disk that does not answer. So
- * does fsync of a shard's folder or of a file in it, for HELD_FOLDERS_IF. */
+ * does fsync of a shard's folder or of a file in it, for HELD_FOLDERS_IF; with FAILED_FOLDERS it fails. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +27,12 @@ int fsync(int fd) {
     ssize_t length = readlink(link, path, sizeof path - 1);
     if (length > 0) {
         path[length] = 0;
-        if (strstr(path, "/shard-")) wait_for("HELD_FOLDERS_IF");
+        const int is_of_shard = strstr(path, "/shard-") != NULL;
+        if (is_of_shard && getenv("FAILED_FOLDERS")) {
+            errno = EIO;
+            return -1;
+        }
+        if (is_of_shard) wait_for("HELD_FOLDERS_IF");
     }
     return really(fd);
 }

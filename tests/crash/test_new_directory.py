@@ -63,3 +63,12 @@ def test_what_a_crash_leaves_is_taken_over_without_a_word(
 def test_with_every_message_synced_it_is_synced_before_it_is_served(tmp_path: Path) -> None:
     with running(SINGLE, data_dir=tmp_path / "data", options=("--sync", "always")):
         assert not Meta.load(tmp_path / "data").new
+
+
+def test_a_disk_that_refuses_to_sync_it_then_is_said_in_a_line(tmp_path: Path) -> None:
+    env = {"LD_PRELOAD": str(compiled(SOURCE, tmp_path)), "FAILED_FOLDERS": "yes"}
+    options = ("--sync", "always")
+    wanted = pytest.raises(RuntimeError, match=r"new shards in \S+ cannot be synced: Input/output error")
+    with wanted as raised, running(SINGLE, data_dir=tmp_path / "data", options=options, env=env):
+        pass
+    assert "Traceback" not in str(raised.value)
