@@ -507,11 +507,14 @@ static bool dispatch_held_back(struct worker *w, uint32_t subscription, struct k
     struct subscription *s = worker_subscription(w, subscription);
     const struct topic *t = subscription_topic(w, s);
     uint32_t n = redelivery_to_look_at(w, s), next;
+    uint64_t last_seq = UINT64_MAX;
     for (; n && *left && s->turn; n = next) {
         const struct delivery *d = worker_delivery(w, n);
         const uint64_t seq = s->look.from = d->seq;
         *outcome = ONE;
-        if (k->looked >= DISPATCH_LOOKED * w->piece) return false;
+        /* Never among the parts of a batch, since the next turn begins with the first of them. */
+        if (seq != last_seq && k->looked >= DISPATCH_LOOKED * w->piece) return false;
+        last_seq = seq;
         next = d->following;
         k->looked += LOOKED_FOR_ONE;
         /* What has come before may come again. */
@@ -533,6 +536,7 @@ static bool dispatch_held_back(struct worker *w, uint32_t subscription, struct k
             saw(w, subscription, seq, k, goes);
             if (goes && send_keyed(w, subscription, n, k) != ONE) return false;
             *left -= goes;
+            if (!goes && d->part) next = redelivery_after(w, s, seq); /* nor do the others, which have its key */
             /* The rest of a batch may have gone with it. */
             if (next && worker_delivery(w, next)->state != DELIVERY_REDELIVERED) next = s->redelivery_first;
             if (goes && is_split(w, n)) next = redelivery_to_look_at(w, s);

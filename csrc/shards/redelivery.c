@@ -91,8 +91,11 @@ void redelivery_saw(const struct subscription *s, struct consumer_rank *rank, ui
 }
 
 uint32_t redelivery_to_look_at(const struct worker *w, const struct subscription *s) {
-    if (s->look.from == 0) return s->redelivery_first;
-    return next_of(w, s, look_up(w, s, s->look.from - 1));
+    return s->look.from ? redelivery_after(w, s, s->look.from - 1) : s->redelivery_first;
+}
+
+uint32_t redelivery_after(const struct worker *w, const struct subscription *s, uint64_t seq) {
+    return next_of(w, s, look_up(w, s, seq));
 }
 
 /* --- the list ----------------------------------------------------------------------------------------------------- */

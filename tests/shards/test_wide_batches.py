@@ -13,7 +13,7 @@ from tests.shards.bench import GONE, OK, SHARDS
 from tests.shards.subscriptions import Channels, drop_oldest, roll
 from tests.shards.test_open_transactions import ABORT, COMMIT, TXN, end, open_ones
 from tests.shards.test_packed import packed, publish, runs
-from tests.shards.test_shard_protocol import ask
+from tests.shards.test_shard_protocol import ask, join, keyed
 
 MOST = 64 * lib.PARTS_MAX_WORDS
 PARTS = 5000
@@ -187,3 +187,17 @@ def test_parts_that_a_transaction_finishes_one_by_one_are_one_acknowledgement(be
     assert delivered(bench, parts=MOST) == (left if how == COMMIT else all)
     bench.restart()
     assert not open_ones(bench)
+
+
+def test_by_key_who_takes_few_of_its_messages_keeps_nothing_from_the_others(bench: Channels) -> None:
+    """More are held back for one consumer than a turn looks at; the worker does not look at them for ever."""
+    assert join(bench, 1, lib.POLICY_KEY, ranges=[(0, 9)], credit=0) == OK
+    assert join(bench, 2, lib.POLICY_KEY, ranges=[(10, 19)]) == OK
+    id = publish(bench, "t", MOST)
+    other, came = keyed(bench, 15)
+    assert [(a.conn, a.id) for a in came] == [(2, other)]
+    assert runs(bench.credit(1, 1)) == [(id, 0, 1, 1)]
+    came = bench.req(2, other) + [a for _ in range(20) for a in bench.turn()]
+    assert [(a.conn, a.id) for a in came] == [(2, other)]
+    assert not any([bench.pass_turn() for _ in range(10)]), "there is nothing to do"
+    assert runs(bench.fin(1, id + SHARDS)) == [(id, 1, 1, 1)]
