@@ -199,5 +199,5 @@ def test_by_key_who_takes_few_of_its_messages_keeps_nothing_from_the_others(benc
     assert runs(bench.credit(1, 1)) == [(id, 0, 1, 1)]
     came = bench.req(2, other) + [a for _ in range(20) for a in bench.turn()]
     assert [(a.conn, a.id) for a in came] == [(2, other)]
-    assert not any([bench.pass_turn() for _ in range(10)]), "there is nothing to do"
+    assert not any(bench.pass_turn() for _ in range(10)), "there is nothing to do"
     assert runs(bench.fin(1, id + SHARDS)) == [(id, 1, 1, 1)]

@@ -150,6 +150,24 @@ def test_a_refusal_stands_between_the_replies_as_its_command_did_between_the_com
     ]
 
 
+def test_refusals_come_in_order_though_replies_leave_between_them(duo: Bench) -> None:
+    here, there = duo.name_at(0), duo.name_at(1)
+    client = duo.consumer(topic=here)
+    one = struct.pack(">I", 1) + b"x"
+    assert client.talk(b"PUB %s\n%sFIN %s\nREQ %s 0\nPUB %s\n%s" % (there, one, ID, ID, there, one)) == []
+    first, second = [r for r in duo.take(1) if r.kind == PUBLISH]
+    *_, barrier = duo.take(0)
+    duo.push(client.number, REFUSED, id=0xAB, pri=FINISH, status=NOT_FOUND)
+    duo.answer(1, first)
+    heard = client.frames()
+    duo.push(client.number, REFUSED, id=0xAB, pri=REQUEUE, status=NOT_FOUND)
+    heard += client.frames()
+    duo.answer(0, barrier)
+    duo.answer(1, second)
+    ok, text = (RESPONSE, b"OK"), b"E_%s_FAILED %s 00000000000000ab failed ID not in flight"
+    assert heard + client.frames() == [ok, *((ERROR, text % (name, name)) for name in (b"FIN", b"REQ")), ok]
+
+
 def test_a_consumer_of_what_is_deleted_is_cut(bench: Bench) -> None:
     client = bench.consumer()
     bench.push(client.number, DISMISSED)

@@ -86,7 +86,8 @@ static void say_in_turn(struct acceptor *a, struct connection *c, const char *te
     uint32_t distance;
     struct slot *barrier = barrier_slot(c, &distance);
     memcpy(put_frame_head(frame, FRAME_ERROR, bytes), text, bytes);
-    if (barrier != NULL && distance > 0)
+    /* What has been put at the barrier waits for its answer, and all that comes later waits behind that. */
+    if (barrier != NULL && (distance > 0 || barrier->body != NULL))
         append(a, c, barrier, frame, FRAME_HEAD_BYTES + bytes);
     else if (barrier == NULL && c->slot_count > 0 && c->slot_count < MAX_OUTSTANDING)
         reply_text(a, c, frame, FRAME_HEAD_BYTES + bytes);
