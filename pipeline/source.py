@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
+import pyspark
 from mq_shards.pipeline.arriving import Arrives
 from mq_shards.pipeline.batch import BatchReader, PlainBatchReader
 from mq_shards.pipeline.columns import SCHEMA
@@ -15,6 +16,9 @@ from pyspark.sql.types import StructType
 if TYPE_CHECKING:
     from mq_shards.pipeline.stream import StreamReader
     from mq_shards.pipeline.write import BatchWriter, StreamWriter
+
+# PySpark 4.0 takes a batch without columns for one without rows: count() would be 0.
+COUNTS_NO_COLUMNS: Final = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 1)
 
 
 class MqShards(Arrives, DataSource):
@@ -66,6 +70,9 @@ class Unfiltered(MqShards):
 
 
 def _checked(schema: StructType) -> StructType:
+    if not schema.fields and not COUNTS_NO_COLUMNS:
+        text = f"PySpark {pyspark.__version__} counts no rows without columns; name one, as seq long"
+        raise OptionError(f"schema: {text}")
     columns = {field.name: field.dataType for field in SCHEMA}
     for field in schema:
         if columns.get(field.name) != field.dataType:

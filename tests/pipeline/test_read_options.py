@@ -8,8 +8,10 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mq_shards.pipeline import source
 from mq_shards.pipeline.options import OptionError, ReadOptions, literal_prefix, names_of
 from mq_shards.pipeline.write_options import WriteOptions
+from pyspark.sql.types import StructType
 
 
 @pytest.mark.parametrize(
@@ -125,3 +127,12 @@ def test_whatever_a_pattern_matches_begins_with_its_prefix(data: st.DataObject) 
         return
     name = data.draw(st.from_regex(compiled, fullmatch=True))
     assert name.startswith(literal_prefix(pattern))
+
+
+def test_a_schema_without_columns_is_refused_where_spark_would_count_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = source.Unfiltered({"topic": "t"})
+    assert found.reader(StructType()) is not None
+    monkeypatch.setattr(source, "COUNTS_NO_COLUMNS", False)
+    for reader in (found.reader, found.streamReader):
+        with pytest.raises(OptionError, match="counts no rows without columns; name one"):
+            reader(StructType())
