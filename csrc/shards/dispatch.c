@@ -24,6 +24,7 @@
 #include "shards/subscription.h"
 #include "shards/transaction_acks.h"
 #include "shards/transactions.h"
+#include "shards/unheld.h"
 #include "shards/unreadable.h"
 
 /* Limits for one subscription in one turn, so that other subscriptions and requests get their share, and acceptors can
@@ -316,6 +317,14 @@ __attribute__((cold, noinline)) static enum dispatched leave_out(struct worker *
     return ONE;
 }
 
+/* Whether the log has room for so many records, of which one is of a redelivery; else it is waited for. */
+static bool room_for(struct worker *w, const struct topic *t, uint32_t records) {
+    struct shard *shard = shard_of_topic(w, t);
+    enum log_result result = shard_reserve(w, shard, records, SHARD_REDELIVERY_BYTES, false);
+    if (result != LOG_OK) (void)room_await(w, shard, result);
+    return result == LOG_OK;
+}
+
 static enum dispatched dispatch_again(struct worker *w, uint32_t subscription, uint32_t delivery, uint32_t consumer) {
     struct subscription *s = worker_subscription(w, subscription);
     const struct topic *t = subscription_topic(w, s);
@@ -346,14 +355,7 @@ static enum dispatched dispatch_again(struct worker *w, uint32_t subscription, u
     }
     /* A message passed by the cursor counts as delivered once anyway; and the log has nothing about parts. */
     bool logged = s->number && !d->part && (d->attempts || stream_delayed(&t->stream, d->seq));
-    if (logged) {
-        struct shard *shard = shard_of_topic(w, t);
-        enum log_result result = shard_reserve(w, shard, 1, SHARD_REDELIVERY_BYTES, false);
-        if (result != LOG_OK) {
-            (void)room_await(w, shard, result);
-            return STUCK;
-        }
-    }
+    if (logged && !room_for(w, t, 1)) return STUCK;
     delivery_take(w, delivery);
     delivery_fly(w, delivery, consumer);
     if (chunk) hold_slot(w, delivery, slot);
@@ -387,11 +389,42 @@ static bool may_be_acknowledged(const struct worker *w, const struct subscriptio
     return s->ahead_first || subscription_topic(w, s)->transactions;
 }
 
+/* Makes the next message wait for its time. NOTHING: it may be delivered now. */
+static enum dispatched pass_delayed(struct worker *w, uint32_t subscription, uint64_t seq) {
+    const struct topic *t = subscription_topic(w, worker_subscription(w, subscription));
+    const struct record *r = message_head(w, t, seq);
+    const uint64_t deadline_ns = r ? message_deadline(w, r) : 0;
+    if (deadline_ns <= w->now_ns) return NOTHING;
+    uint32_t delivery = delivery_make(w, subscription, seq, r->id);
+    if (!delivery) return STUCK;
+    subscription_pass(w, subscription);
+    delivery_defer(w, delivery, deadline_ns);
+    return ONE;
+}
+
+/* Passes the next message if it is not to be delivered now. NOTHING: it is. */
+static enum dispatched pass_by(struct worker *w, uint32_t subscription, uint64_t seq) {
+    const struct subscription *s = worker_subscription(w, subscription);
+    enum dispatched passed = may_be_acknowledged(w, s) ? pass_acknowledged(w, subscription, seq) : NOTHING;
+    return passed == NOTHING && position_waits(s) ? pass_delayed(w, subscription, seq) : passed;
+}
+
+/* Notes in the log that a message which the cursor has just passed is delivered before its time: else recovery would
+ * have it wait for that. */
+static void log_early(struct worker *w, uint32_t subscription, uint32_t delivery) {
+    struct subscription *s = worker_subscription(w, subscription);
+    struct shard *shard = subscription_shard(w, s);
+    shard_log_cursor(w, shard, s);
+    worker_delivery(w, delivery)->attempts = 1;
+    shard_log_redelivery(w, shard, s, worker_delivery(w, delivery));
+    worker_delivery(w, delivery)->attempts = 0;
+}
+
 static enum dispatched dispatch_front(struct worker *w, uint32_t subscription, uint64_t seq, uint32_t consumer) {
     struct subscription *s = worker_subscription(w, subscription);
     const struct topic *t = subscription_topic(w, s);
     bool compacted = worker_consumer(w, consumer)->compacted;
-    enum dispatched passed = may_be_acknowledged(w, s) ? pass_acknowledged(w, subscription, seq) : NOTHING;
+    enum dispatched passed = pass_by(w, subscription, seq);
     if (passed != NOTHING) return passed;
     if (sampled_out(w, worker_consumer(w, consumer)) || (compacted && compacted_hides(w, s->topic, seq))) {
         if (!subscription_pass_over(w, subscription, seq)) return STUCK;
@@ -410,9 +443,12 @@ static enum dispatched dispatch_front(struct worker *w, uint32_t subscription, u
     if (packed > 1 && !split_fits(w, packed)) return STUCK;
     if (packed > 1 && s->redeliveries >= SPLIT_AHEAD)
         return dispatch_again(w, subscription, s->redelivery_first, consumer);
+    const bool early = s->cursor < s->held_from && s->number && message_deadline(w, r) > w->now_ns;
+    if (early && !room_for(w, t, 2)) return STUCK;
     uint32_t delivery = delivery_make(w, subscription, seq, r->id);
     if (!delivery) return STUCK;
     subscription_pass(w, subscription);
+    if (early) log_early(w, subscription, delivery);
     if (packed > 1) return split(w, subscription, delivery, packed, true);
     if (compacted) (void)compacted_leaves(w, s->topic, delivery);
     delivery_fly(w, delivery, consumer);
@@ -557,7 +593,7 @@ static enum dispatched dispatch_new_keyed(struct worker *w, uint32_t subscriptio
            subscription_front(w, subscription, &seq)) {
         if (k->looked >= DISPATCH_LOOKED * w->piece) return ONE;
         k->looked += LOOKED_FOR_ONE;
-        enum dispatched passed = may_be_acknowledged(w, s) ? pass_acknowledged(w, subscription, seq) : NOTHING;
+        enum dispatched passed = pass_by(w, subscription, seq);
         if (passed == STUCK) return STUCK;
         if (passed == ONE) continue;
         const struct record *r = message_of(w, t, seq);

@@ -52,15 +52,14 @@ uint64_t position_find(const struct worker *w, const struct topic *t, uint32_t s
     return found < t->next_seq && t->stream.end ? found : t->next_seq;
 }
 
-/* Drops a delivery, unless its message was published with a delay and lies ahead: no cursor gets that, so it stays. */
+/* Drops a delivery, which the cursor takes back if it comes to its message again. But one that was published with a
+ * delay and that the cursor has never come to stays, as no cursor gets that. */
 void delivery_reset(struct worker *w, uint32_t delivery, uint64_t from) {
     struct delivery *d = worker_delivery(w, delivery);
     const struct subscription *s = worker_subscription(w, d->subscription);
-    struct topic *t = subscription_topic(w, s);
-    bool stays = d->seq >= from && !s->reader && stream_delayed(&t->stream, d->seq);
-    /* A message that was taken back (retained) has no delay, and is taken back again. */
-    const struct record *r = stays ? message_head(w, t, d->seq) : NULL;
-    if (r && !publish_attributes_of(r).delay_ns) stays = false;
+    const struct topic *t = subscription_topic(w, s);
+    uint64_t held_from = s->reader ? UINT64_MAX : subscription_held_from(s);
+    bool stays = d->seq >= later_of(from, held_from) && stream_delayed(&t->stream, d->seq);
     if (!stays) {
         delivery_drop(w, delivery);
         return;

@@ -127,17 +127,21 @@ uint32_t subscription_find(const struct worker *w, uint32_t topic, const char *n
     return n;
 }
 
-void subscription_defer(struct worker *w, uint32_t subscription, uint64_t seq, uint64_t id) {
-    const struct topic *t = subscription_topic(w, worker_subscription(w, subscription));
-    const struct record *r = log_read(shard_of_topic(w, t)->log, stream_position(&t->stream, seq));
+uint64_t message_deadline(const struct worker *w, const struct record *r) {
     uint64_t delay_ns = publish_attributes_of(r).delay_ns;
+    if (!delay_ns) return w->now_ns;
     uint64_t due_ns = delay_ns > UINT64_MAX - r->time_ns - MS_NS ? UINT64_MAX : r->time_ns + delay_ns;
     /* Up to whole ms, so that messages with one time to be due at (MSG_DUE) are due at once. */
     if (due_ns % MS_NS && due_ns != UINT64_MAX) due_ns += MS_NS - due_ns % MS_NS;
+    return worker_deadline(w, due_ns, delay_ns > UINT64_MAX - MS_NS ? delay_ns : delay_ns + MS_NS);
+}
+
+void subscription_defer(struct worker *w, uint32_t subscription, uint64_t seq, uint64_t id) {
+    const struct topic *t = subscription_topic(w, worker_subscription(w, subscription));
+    const struct record *r = log_read(shard_of_topic(w, t)->log, stream_position(&t->stream, seq));
     uint32_t delivery = delivery_make(w, subscription, seq, id);
     if (!delivery) process_die("more deliveries than a worker can hold");
-    delivery_defer(w, delivery,
-                   worker_deadline(w, due_ns, delay_ns > UINT64_MAX - MS_NS ? delay_ns : delay_ns + MS_NS));
+    delivery_defer(w, delivery, message_deadline(w, r));
 }
 
 /* Delayed messages are not taken by a cursor: each waits for its time as a delivery. */
@@ -347,15 +351,19 @@ void subscription_free(struct worker *w, uint32_t subscription) {
     arena_give(&w->subscriptions.arena, subscription);
 }
 
-/* On recovery: the message was delivered once, as far as is known. */
+/* On recovery: the message was delivered once, as far as is known. One that was not due when it was passed waits for
+ * that, unless a REDELIVERY behind it says that it was delivered all the same; but the compacted view delivers none. */
 static void come_again(struct worker *w, uint32_t subscription, uint64_t seq) {
     const struct topic *t = subscription_topic(w, worker_subscription(w, subscription));
     const struct record *r = log_read(shard_of_topic(w, t)->log, stream_position(&t->stream, seq));
     uint32_t delivery = delivery_make(w, subscription, seq, r->id);
     if (!delivery) process_die("more deliveries than a worker can hold");
-    worker_delivery(w, delivery)->attempts = 1;
-    if (transactions_hold(w, subscription, seq))
-        delivery_defer(w, delivery, DELIVERY_PENDING_NS);
+    bool held = transactions_hold(w, subscription, seq);
+    uint64_t deadline_ns = held ? DELIVERY_PENDING_NS : message_deadline(w, r);
+    bool waits = deadline_ns > w->now_ns && subscription != t->compacted;
+    if (held || !waits) worker_delivery(w, delivery)->attempts = 1;
+    if (waits)
+        delivery_defer(w, delivery, deadline_ns);
     else
         delivery_again(w, delivery);
 }

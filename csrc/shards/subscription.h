@@ -29,7 +29,9 @@ void subscription_pass(struct worker *w, uint32_t subscription);
 bool subscription_holds(const struct worker *w, uint32_t subscription, uint64_t seq, uint64_t id, bool delayed);
 /* How many messages it could deliver now, if there were credit and no pause. */
 uint64_t subscription_depth(const struct worker *w, const struct subscription *s);
-/* Makes a deferred delivery of a message published with a delay, until the time that its record says. */
+/* When a message is due that its record says was published with a delay; now, if it was not, or is due. */
+uint64_t message_deadline(const struct worker *w, const struct record *r);
+/* Makes a deferred delivery of a message published with a delay, until it is due. */
 void subscription_defer(struct worker *w, uint32_t subscription, uint64_t seq, uint64_t id);
 
 /* Finishes messages it has passed up to a seq, `most` at most. Returns how many. */

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mq_shards.csrc._core import lib
 
-from tests.shards.bench import GONE, OK, Answer
+from tests.shards.bench import GONE, OK, SECOND, Answer
 from tests.shards.positions import begin, position, publish, seek
 from tests.shards.subscriptions import Channels
 from tests.shards.test_shard_protocol import ask
@@ -22,12 +22,14 @@ from tests.shards.test_shard_protocol import ask
 EXAMPLES = int(os.environ.get("EXAMPLES", "14"))
 NAMES = ("a", "b", "r")
 READERS = ("r",)
+LATE = 4  # seconds, at most
+PASSES = 30  # seconds of a script, at most: what is in flight is not over by then
 STARTS = (lib.START_EARLIEST, lib.START_LATEST, lib.START_SEQ, lib.START_SEQ)
 
 steps = st.tuples(
     st.sampled_from(
-        ["publish", "publish", "begin", "begin", "finish", "finish", "finish", "upto", "requeue", "seek", "go", "end",
-         "restart", "roll", "drop"],
+        ["publish", "publish", "delay", "pass", "begin", "begin", "finish", "finish", "finish", "upto", "requeue",
+         "seek", "go", "end", "restart", "roll", "drop"],
     ),
     st.integers(0, 2),
     st.integers(0, 30),
@@ -48,8 +50,9 @@ class Scene:
         self.bench = Channels(piece=piece)
         self.next = 0
         self.there: set[int] = set()
+        self.due: dict[int, int] = {}  # of what was published with a delay: when it may come
         self.channels: dict[str, Channel] = {}
-        self.conns = 0
+        self.conns = self.passed = 0
         self.bench.change(lib.CHANGE_RETAIN, "t")
 
     def hear(self, answers: list[Answer]) -> None:
@@ -61,23 +64,42 @@ class Scene:
                 if channel.conn == a.conn:
                     assert a.seq in channel.pending, "it is not finished"
                     assert a.seq not in channel.flying, "it is not in flight"
+                    assert a.seq not in self.undue(), "it is due"
                     channel.flying.add(a.seq)
+
+    def undue(self) -> set[int]:
+        return {seq for seq, due in self.due.items() if due > self.bench.now}
 
     def hear_all(self) -> None:
         for _ in range(3):
             self.hear(self.bench.turn())
 
+    def wait(self, seconds: int) -> None:
+        if self.passed + seconds > PASSES + LATE:
+            return
+        self.passed += seconds
+        self.bench.now += seconds * SECOND
+        self.bench.wall += seconds * SECOND
+        self.hear_all()
+
+    def publish(self, count: int, delay: int) -> None:
+        for seq in publish(self.bench, count=count, delay=delay):
+            assert seq == self.next
+            self.next += 1
+            self.there.add(seq)
+            if delay:
+                self.due[seq] = self.bench.now + delay * SECOND
+            for each in self.channels.values():
+                each.pending.add(seq)
+
     def play(self, step: str, which: int, number: int) -> None:
         name = NAMES[which]
         channel = self.channels.get(name)
         at = number % (self.next + 2)
-        if step == "publish":
-            for seq in publish(self.bench, count=number % 3 + 1):
-                assert seq == self.next
-                self.next += 1
-                self.there.add(seq)
-                for each in self.channels.values():
-                    each.pending.add(seq)
+        if step in ("publish", "delay"):
+            self.publish(number % 3 + 1, number % LATE + 1 if step == "delay" else 0)
+        elif step == "pass" and self.passed < PASSES:
+            self.wait(number % 3 + 1)
         elif step == "begin":
             self.begin(name, STARTS[number % 4], at, 1 + number % 5)
         elif channel is None:
@@ -190,12 +212,15 @@ class Scene:
             assert at.unfinished <= min(channel.pending, default=self.next)
             assert at.in_flight == len(channel.flying)
             if name not in READERS:
-                assert at.depth + at.in_flight == len(channel.pending)
+                # What is not due is deferred, unless the channel has been set back to it and has not come there.
+                late = len(self.undue() & channel.pending)
+                assert len(channel.pending) - late <= at.depth + at.in_flight <= len(channel.pending)
         end = position(self.bench)
         assert (end.next, end.first) == (self.next, min(self.there, default=self.next))
 
     def work_off(self) -> None:
         """All that is to be finished comes, and nothing else."""
+        self.wait(LATE)
         for name in list(self.channels):
             channel = self.channels[name]
             if not channel.conn:
@@ -288,7 +313,7 @@ def test_damage_anywhere_loses_no_message_that_is_still_there(script: list[tuple
             pending = scene.channels[name].pending & scene.there
             scene.conns += 1
             begin(bench, scene.conns, lib.START_EARLIEST, channel=name, credit=1000)
-            came = {a.seq for _ in range(3) for a in bench.turn() if a.kind == lib.MSG_DELIVER}
+            came = {a.seq for _ in range(3) for a in bench.turn(LATE) if a.kind == lib.MSG_DELIVER}
             assert pending <= came, name
     finally:
         scene.bench.dispose()

@@ -1,5 +1,5 @@
-"""Messages with one time of delivery come in the order in which they were sent: of chunks a consumer can make a message
-only then."""
+"""Delayed messages. Those with one time of delivery come in the order in which they were sent: of chunks a consumer can
+make a message only then."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 
 from tests.pulsar.wire import Wire, entry_of, metadata, send_frame
 
-SHARED = 1
+EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED = range(4)
+EARLIEST = 1
 COUNT = 30
 
 
@@ -31,3 +32,21 @@ def test_what_is_to_be_delivered_at_one_time_comes_in_the_order_in_which_it_was_
     places = [frame.body.message_id.entryId for frame in wire.messages(COUNT)]
     assert time.time() * 1000 >= at_ms
     assert all(before < after for before, after in itertools.pairwise(places)), places
+
+
+@pytest.mark.parametrize("kind", [EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED])
+def test_one_that_is_there_before_its_subscription_waits_where_consumers_share(
+    wire: Wire, topic: str, kind: int
+) -> None:
+    """To one consumer of all it comes in its order."""
+    wire.producer(topic)
+    at_ms = int(time.time() * 1000) + 600
+    for number, fields in enumerate([{}, {"deliver_at_time": at_ms}, {}]):
+        wire.raw(send_frame(1, number, entry_of(metadata(sequence_id=number, **fields), b"x")))
+        wire.expect("send_receipt")
+    wire.subscribe(topic, kind=kind, initialPosition=EARLIEST)
+    wire.flow(COUNT)
+    places = [frame.body.message_id.entryId for frame in wire.messages(3)]
+    waits = kind in (SHARED, KEY_SHARED)
+    assert places == ([0, 2, 1] if waits else [0, 1, 2])
+    assert (time.time() * 1000 >= at_ms) >= waits

@@ -1,0 +1,195 @@
+"""A delayed message that is there before its channel is: where consumers take turns, or go by key, it comes when it is
+due, as it does to a channel that was there; where one gets all in their order it comes in that order, at once."""
+
+from __future__ import annotations
+
+import pytest
+from mq_shards.csrc._core import lib
+
+from tests.shards.bench import GONE, OK, SECOND, Answer
+from tests.shards.positions import EARLIEST, SEQ, TIME, begin, finish, position, publish, read, seek, seqs
+from tests.shards.subscriptions import Channels, drop_oldest, roll
+from tests.shards.test_shard_protocol import join
+
+WAITING, AT_ONCE = [lib.POLICY_TURNS, lib.POLICY_KEY], [lib.POLICY_EXCLUSIVE, lib.POLICY_FAILOVER]
+PIECE = 4
+MANY = 500
+IN_A_TURN = 64  # DISPATCH_MOST, csrc/shards/dispatch.c
+FAR = 10_000
+
+
+def make(bench: Channels, start: int = EARLIEST, at: int = 0) -> None:
+    """Channel c."""
+    assert begin(bench, 99, start, at, credit=0).status == OK
+    bench.raw(GONE, 99)
+    bench.turn()
+
+
+def came(answers: list[Answer]) -> list[tuple[int, int]]:
+    """Seqs and attempts."""
+    return [(a.seq, a.pri) for a in answers if a.kind == lib.MSG_DELIVER]
+
+
+def three(bench: Channels) -> None:
+    """The second is due in 10 s."""
+    assert publish(bench) + publish(bench, delay=10) + publish(bench) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("start", "at"), [(EARLIEST, 0), (SEQ, 0), (TIME, 0)])
+@pytest.mark.parametrize("policy", WAITING)
+def test_it_waits_for_its_time(bench: Channels, policy: int, start: int, at: int) -> None:
+    three(bench)
+    make(bench, start, at)
+    assert join(bench, 1, policy) == OK
+    assert came(bench.turn(9)) == [(0, 1), (2, 1)]
+    assert bench.catalog()["t"].channels["c"].deferred == 1
+    assert position(bench, "c").unfinished == 0
+    assert came(bench.turn(1.1)) == [(1, 1)]
+    bench.raw(lib.MSG_REQUEUE, 1, flags=lib.MSG_BY_SEQ, ttr=1)
+    assert came(bench.turn()) == [(1, 2)], "it waits once"
+    finish(bench, 1, 0, 1, 2)
+    bench.restart()
+    assert join(bench, 1, policy) == OK
+    assert came(bench.turn(30)) == []
+
+
+@pytest.mark.parametrize("policy", AT_ONCE)
+def test_it_comes_in_its_order_to_who_gets_all(bench: Channels, policy: int) -> None:
+    three(bench)
+    make(bench)
+    assert join(bench, 1, policy) == OK
+    assert came(bench.turn()) == [(0, 1), (1, 1), (2, 1)]
+    bench.restart()
+    assert join(bench, 1, policy) == OK
+    assert came(bench.turn()) == [(0, 2), (1, 2), (2, 2)], "the log says that it was delivered"
+    finish(bench, 1, 1)
+    bench.restart()
+    assert join(bench, 1, policy) == OK
+    assert came(bench.turn(30)) == [(0, 3), (2, 3)]
+
+
+@pytest.mark.parametrize("delivered", [False, True])
+@pytest.mark.parametrize("policy", WAITING)
+def test_a_restart_keeps_its_time(bench: Channels, policy: int, delivered: bool) -> None:
+    three(bench)
+    make(bench)
+    assert join(bench, 1, policy) == OK
+    assert came(bench.turn(4)) == [(0, 1), (2, 1)]
+    if delivered:
+        assert came(bench.turn(7)) == [(1, 1)]
+    finish(bench, 1, 0, 2)
+    for _ in range(2):
+        bench.restart()
+    assert join(bench, 1, policy) == OK
+    if delivered:
+        assert came(bench.turn()) == [(1, 2)]
+    else:
+        assert came(bench.turn(5)) == []
+        assert came(bench.turn(2)) == [(1, 1)], "it has not been delivered before"
+
+
+@pytest.mark.parametrize("policy", WAITING)
+def test_what_was_due_while_the_worker_was_away_comes_as_new(bench: Channels, policy: int) -> None:
+    three(bench)
+    make(bench)
+    assert join(bench, 1, policy) == OK
+    bench.turn()
+    bench.stop()
+    bench.now += 20 * SECOND
+    bench.wall += 20 * SECOND
+    bench.start()
+    assert join(bench, 1, policy) == OK
+    assert sorted(came(bench.turn())) == [(0, 2), (1, 1), (2, 2)]
+
+
+@pytest.mark.parametrize("policy", [*WAITING, *AT_ONCE])
+@pytest.mark.parametrize("is_over", [False, True])
+def test_who_goes_back_gets_all_in_order(bench: Channels, policy: int, is_over: bool) -> None:
+    """What has been delivered does not overtake what lies before it, and what waits goes on waiting."""
+    three(bench)
+    make(bench)
+    assert join(bench, 1, policy) == OK
+    bench.turn(20 if is_over else 1)
+    seek(bench, EARLIEST)
+    at_once = is_over or policy in AT_ONCE
+    assert came(bench.turn()) == ([(0, 1), (1, 1), (2, 1)] if at_once else [(0, 1), (2, 1)])
+    if not at_once:
+        seek(bench, SEQ, 1)
+        assert seqs(bench.turn()) == [2]
+        bench.restart()
+        assert join(bench, 1, policy) == OK
+        assert seqs(bench.turn(8)) == [2]
+        assert came(bench.turn(2)) == [(1, 1)]
+
+
+@pytest.mark.parametrize("policy", [*WAITING, *AT_ONCE])
+def test_one_that_came_to_a_channel_that_was_there_and_is_gone_back_to(bench: Channels, policy: int) -> None:
+    make(bench)
+    assert join(bench, 1, policy) == OK
+    three(bench)
+    assert came(bench.turn()) == [(0, 1), (2, 1)]
+    seek(bench, EARLIEST)
+    waits = policy in WAITING
+    assert came(bench.turn()) == ([(0, 1), (2, 1)] if waits else [(0, 1), (1, 1), (2, 1)])
+    assert came(bench.turn(11)) == ([(1, 1)] if waits else [])
+
+
+def test_who_goes_past_it_does_not_get_it(bench: Channels) -> None:
+    three(bench)
+    make(bench)
+    assert join(bench, 1, lib.POLICY_TURNS) == OK
+    bench.turn()
+    seek(bench, SEQ, 2)
+    assert came(bench.turn()) == [(2, 1)]
+    finish(bench, 1, 2)
+    assert came(bench.turn(20)) == []
+    bench.restart()
+    assert join(bench, 1, lib.POLICY_TURNS) == OK
+    assert came(bench.turn()) == []
+
+
+def test_a_reader_with_turns_waits_too(bench: Channels) -> None:
+    three(bench)
+    read(bench, 1, EARLIEST)
+    assert seqs(bench.turn()) == [0, 2]
+    assert seqs(bench.turn(11)) == [1]
+    publish(bench, delay=10)
+    assert seqs(bench.turn()) == []
+    assert seqs(bench.turn(11)) == [3]
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_its_segment_stays_or_it_moves(bench: Channels, moved: bool) -> None:
+    three(bench)
+    make(bench)
+    assert join(bench, 1, lib.POLICY_TURNS) == OK
+    assert came(bench.turn()) == [(0, 1), (2, 1)]
+    finish(bench, 1, 0, 2)
+    roll(bench)
+    if moved:
+        drop_oldest(bench)
+    bench.restart()
+    assert join(bench, 1, lib.POLICY_TURNS) == OK
+    assert came(bench.turn(9)) == []
+    assert came(bench.turn(2)) == [(1, 1)]
+
+
+@pytest.mark.parametrize("policy", WAITING)
+def test_many_are_made_to_wait_in_pieces(policy: int) -> None:
+    bench = Channels(piece=PIECE)
+    try:
+        for n in range(MANY):
+            publish(bench, delay=0 if n % 10 == 0 else FAR)
+        make(bench)
+        assert join(bench, 1, policy, credit=0) == OK
+        bench.raw(lib.MSG_CREDIT, 1, id=MANY)
+        got: list[int] = []
+        turns = 0
+        while len(got) < MANY // 10 and turns < MANY:
+            got += seqs(bench.step())
+            turns += 1
+        assert got == list(range(0, MANY, 10))
+        assert turns >= (got[-1] - len(got)) // IN_A_TURN
+        assert len(seqs(bench.turn(FAR))) > 0
+    finally:
+        bench.dispose()
