@@ -243,7 +243,7 @@ class Control:
         most = int(namespace.policies.get("max_topics_per_namespace") or 0)
         there_are = sum(max(topic.partitions, 1) for topic in namespace.topics.values()) if most else 0
         if most and there_are + more > most:
-            raise precondition("Exceed maximum number of topics in namespace.")
+            raise conflict("Exceed maximum number of topics in namespace.")
         if self.store.catalog.topic_count >= MAX_TOPICS:
             raise too_many(f"there are {MAX_TOPICS} topics already")
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from mq_shards.acceptor.protocols.pulsar.names import PERSISTENT, TopicName, topic_name
 from mq_shards.gateway.http_answers import Answer
-from mq_shards.gateway.pulsar.bundles import in_bundle
+from mq_shards.gateway.pulsar import bundles
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import NoSubscriptionError, NoTopicError, used_channels
 from mq_shards.gateway.pulsar.http_subscriptions import expire
@@ -91,11 +91,13 @@ class HttpAll:
         found = await self._chosen(call, await self._control.topics(call.namespace, PERSISTENT))
         return [topic_name(text) async for piece in in_pieces(found) for text in piece if "\n" not in text]
 
-    @staticmethod
-    async def _chosen(call: Call, topics: list[str]) -> list[str]:
+    async def _chosen(self, call: Call, topics: list[str]) -> list[str]:
         """Those of the namespace's topics that are in the bundle, if one was named."""
         bundle = call.names.get("bundle")
-        return topics if bundle is None else await in_bundle(call.namespace, bundle, topics)
+        if bundle is None:
+            return topics
+        boundaries = bundles.boundaries_of(self._control.namespace(call.namespace).policies)
+        return await bundles.in_range(*bundles.checked(call.namespace, boundaries, bundle), topics)
 
     async def _unload(self, call: Call) -> Answer:
         self._control.namespace(call.namespace, "Namespace not found")

@@ -15,8 +15,9 @@ from mq_shards.acceptor.protocols.pulsar.names import TopicName, topic_of_core
 from mq_shards.gateway.catalog import Topic as Figures
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.metrics_topics import order_of
-from mq_shards.gateway.pulsar.bundles import bundle_of
+from mq_shards.gateway.pulsar.bundles import boundaries_of, bundle_of
 from mq_shards.gateway.pulsar.catalog import Json
+from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import in_text
 from mq_shards.gateway.pulsar.refusals import RefusedError, unavailable
 from mq_shards.gateway.pulsar.requests import Call, Routes, json_of
@@ -43,8 +44,11 @@ _NO_RANGES: Final[Json] = {
 
 
 class HttpBrokerStats:
-    def __init__(self, stats: Stats, topics: Callable[[], Awaitable[list[Figures] | None]], most_topics: int) -> None:
+    def __init__(
+        self, control: Control, stats: Stats, topics: Callable[[], Awaitable[list[Figures] | None]], most_topics: int
+    ) -> None:
         """`topics` returns what the workers say of all topics; None: a worker does not answer."""
+        self._control = control
         self._stats = stats
         self._all = topics
         self._most_topics = most_topics
@@ -64,9 +68,10 @@ class HttpBrokerStats:
         for name in names:
             try:
                 stats = await self._stats.topic(name, connected=connected[str(name)])
+                boundaries = boundaries_of(self._control.namespace(name.namespace).policies)
             except RefusedError:  # it has gone meanwhile
                 continue
-            of = found.setdefault(name.namespace, {}).setdefault(bundle_of(str(name)), {})
+            of = found.setdefault(name.namespace, {}).setdefault(bundle_of(boundaries, str(name)), {})
             of.setdefault(name.domain, {})[str(name)] = _short(stats)
         return json_of(found)
 

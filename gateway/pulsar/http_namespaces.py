@@ -6,9 +6,8 @@ from typing import Any, Final
 
 from mq_shards.acceptor.protocols.pulsar.names import PulsarNameError, check_entity
 from mq_shards.gateway.http_answers import Answer
-from mq_shards.gateway.pulsar import offload, scalars
+from mq_shards.gateway.pulsar import bundles, offload, scalars
 from mq_shards.gateway.pulsar import policies as policies_module
-from mq_shards.gateway.pulsar.bundles import BUNDLES
 from mq_shards.gateway.pulsar.catalog import CLUSTER, Json, Namespace
 from mq_shards.gateway.pulsar.control import MAX_NAMESPACES, Control
 from mq_shards.gateway.pulsar.policy_checks import (
@@ -61,7 +60,6 @@ class HttpNamespaces:
             "/admin/v2/namespaces/{tenant}": {"GET": self._list},
             ns: {"GET": self._get, "PUT": self._make, "DELETE": self._delete},
             f"{ns}/topics": {"GET": self._topics},
-            f"{ns}/bundles": {"GET": self._bundles},
             f"{ns}/unload": {"PUT": self._unload},
             f"{ns}/replication": {"GET": self._replication, "POST": self._set_replication},
             f"{ns}/allowedClusters": {"GET": self._allowed_clusters, "POST": self._set_allowed_clusters},
@@ -144,7 +142,11 @@ class HttpNamespaces:
             raise conflict("Namespace already exists")
         if len(catalog.namespaces) >= MAX_NAMESPACES:
             raise too_many("there are as many namespaces as there may be")
-        await self._control.set_policies(call.namespace, _given_policies(given))
+        policies = _given_policies(given)
+        ranges = bundles.given(given.get(bundles.KEY), len(bundles.DEFAULT) - 1)
+        if ranges is not None:
+            policies[bundles.KEY] = ranges
+        await self._control.set_policies(call.namespace, policies)
         return NO_CONTENT
 
     async def _delete(self, call: Call) -> Answer:
@@ -165,10 +167,6 @@ class HttpNamespaces:
         names = await self._control.topics_of_mode(call.namespace, mode)
         await self._control.store.settled()
         return json_of(names)
-
-    async def _bundles(self, call: Call) -> Answer:
-        self._found(call)
-        return json_of(BUNDLES)
 
     async def _replication(self, call: Call) -> Answer:
         self._found(call)

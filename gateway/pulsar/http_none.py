@@ -120,7 +120,6 @@ ROUTES: Routes = {
     "/admin/v2/resource-quotas/{tenant}/{namespace}/{bundle}": {
         "GET": _empty(_QUOTA), "POST": _CANNOT_WEIGH, "DELETE": _no_check,
     },
-    "/admin/v2/namespaces/{tenant}/{namespace}/{bundle}/split": {"PUT": _CANNOT_WEIGH},
     "/admin/v2/brokers/backlog-quota-check": {"GET": _no_check},
     "/admin/v2/brokers/configuration": {"GET": _empty([])},
     "/admin/v2/brokers/configuration/values": {"GET": _empty({})},

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from mq_shards.acceptor.protocols.pulsar.names import NO_LISTENER, PulsarNameError, check_entity
 from mq_shards.gateway.http_answers import Answer
-from mq_shards.gateway.pulsar.bundles import BUNDLE_NAMES, bundle_of
+from mq_shards.gateway.pulsar import bundles
 from mq_shards.gateway.pulsar.catalog import CLUSTER, Json
 from mq_shards.gateway.pulsar.control import MAX_TENANTS, Control
 from mq_shards.gateway.pulsar.refusals import RefusedError, conflict, not_found, precondition, too_many
@@ -238,8 +238,8 @@ class HttpTenants:
 
     async def _bundle(self, call: Call) -> Answer:
         name = call.topic(self._control)
-        self._control.namespace(name.namespace)
-        return text_of(bundle_of(str(name)))
+        boundaries = bundles.boundaries_of(self._control.namespace(name.namespace).policies)
+        return text_of(bundles.bundle_of(boundaries, str(name)))
 
     async def _say_health(self, call: Call) -> Answer:
         self._control.store.check()
@@ -268,9 +268,9 @@ class HttpTenants:
         return json_of(
             {
                 f"{namespace}/{bundle}": status
-                async for piece in in_pieces(list(self._control.store.catalog.namespaces))
-                for namespace in piece
-                for bundle in BUNDLE_NAMES
+                async for piece in in_pieces(list(self._control.store.catalog.namespaces.items()), piece=64)
+                for namespace, found in piece
+                for bundle in bundles.names_of(bundles.boundaries_of(found.policies))
             }
         )
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from mq_shards.acceptor.protocols.pulsar.names import NON_PERSISTENT, PERSISTENT, TopicName
 from mq_shards.acceptor.protocols.pulsar.position import Position, last_entry
 from mq_shards.gateway.http_answers import Answer
+from mq_shards.gateway.pulsar import bundles
 from mq_shards.gateway.pulsar.catalog import Json, Topic, topic_record
 from mq_shards.gateway.pulsar.compaction import Compaction
 from mq_shards.gateway.pulsar.control import Control
@@ -17,6 +18,7 @@ from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of
 from mq_shards.gateway.pulsar.scalars import whole
 from mq_shards.gateway.pulsar.stats import Stats, metadata_of
 from mq_shards.gateway.pulsar.upkeep import Upkeep
+from mq_shards.gateway.turns import in_pieces
 
 TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 
@@ -65,6 +67,11 @@ class HttpTopics:
 
     async def _list(self, call: Call) -> Answer:
         names = await self._control.topics(call.namespace, self._domain(call))
+        bundle = call.fields.get("bundle")
+        if bundle is not None:
+            boundaries = bundles.boundaries_of(self._control.namespace(call.namespace).policies)
+            some = in_pieces(names)
+            names = [one async for piece in some for one in piece if bundles.bundle_of(boundaries, one) == bundle]
         await self._control.store.settled()
         return json_of(names)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from mq_shards.gateway.pulsar.bundles import BUNDLES
+from mq_shards.gateway.pulsar import bundles
 from mq_shards.gateway.pulsar.catalog import CLUSTER, Json
 
 SUBSCRIPTION_TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
@@ -17,7 +17,7 @@ _ALWAYS: Final[Json] = {
     "allowed_clusters": [],
     "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
     "backlog_quota_map": {},
-    "bundles": BUNDLES,
+    "bundles": bundles.shown(bundles.DEFAULT),
     "clusterDispatchRate": {},
     "clusterSubscribeRate": {},
     "deleted": False,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
+from urllib.parse import parse_qsl
 
 import orjson
 from mq_shards.acceptor.protocols.pulsar.names import NON_PERSISTENT, PERSISTENT, TopicName
@@ -62,6 +63,10 @@ class Call:
         if names["domain"] not in (PERSISTENT, NON_PERSISTENT):
             raise RefusedError(404, "InvalidTopicName", "HTTP 404 Not Found")
         return control.name(f"{names['domain']}://{names['tenant']}/{names['namespace']}/{names['topic']}")
+
+    def values(self, name: str) -> list[str]:
+        """All values of a name in the query."""
+        return [value for one, value in parse_qsl(self.request.target.partition("?")[2]) if one == name]
 
     @property
     def namespace(self) -> str:

@@ -18,6 +18,7 @@ from mq_shards.gateway.pulsar.http import PulsarHttp
 from mq_shards.gateway.pulsar.http_access import Access
 from mq_shards.gateway.pulsar.http_all import HttpAll
 from mq_shards.gateway.pulsar.http_broker_stats import HttpBrokerStats
+from mq_shards.gateway.pulsar.http_bundles import HttpBundles
 from mq_shards.gateway.pulsar.http_messages import HttpMessages
 from mq_shards.gateway.pulsar.http_namespaces import HttpNamespaces
 from mq_shards.gateway.pulsar.http_schemas import HttpSchemas
@@ -61,6 +62,7 @@ class PulsarService:
         routes = {
             **HttpTenants(control, urls, lambda: shared.broker.health, lambda: metrics.scrape(figures.families)).routes,
             **HttpNamespaces(control).routes,
+            **HttpBundles(control).routes,
             **HttpSchemas(control).routes,
             **HttpTransactions(control, self._coordinator, urls.broker).routes,
             **HttpTopics(control, self._compaction, self._upkeep, stats).routes,
@@ -68,7 +70,7 @@ class PulsarService:
             **HttpSubscriptions(control, stats).routes,
             **HttpMessages(control, stats).routes,
             **HttpAll(control, stats).routes,
-            **HttpBrokerStats(stats, metrics.topics, metrics.most_topics).routes,
+            **HttpBrokerStats(control, stats, metrics.topics, metrics.most_topics).routes,
             **http_none.ROUTES,
         }
         self._access = Access(Credentials.of(settings), roles, urls.broker_id)

@@ -1,6 +1,6 @@
 """Asks a real broker what tests/pulsar/admin_scenes.py has, and keeps what it answers, for the tests to compare with.
 
-python -m tests.pulsar.record_admin http://127.0.0.1:18080
+python -m tests.pulsar.record_admin http://127.0.0.1:18080 [SCENE...]
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.pulsar.admin_scenes import SCENES, Step
+from tests.pulsar import cluster_scenes
+from tests.pulsar.admin_scenes import SCENES as ADMIN_SCENES
+from tests.pulsar.admin_scenes import Step
 
+SCENES = {**ADMIN_SCENES, **cluster_scenes.SCENES}
 TRANSCRIPTS = Path(__file__).with_name("admin_transcripts.json")
 KEPT_TEXT = 400
 
@@ -42,8 +45,10 @@ def play(address: str, step: Step) -> dict[str, Any]:
 
 def main() -> None:
     address = urlsplit(sys.argv[1]).netloc
-    recorded = {}
-    for name, steps in SCENES.items():
+    wanted = sys.argv[2:] or list(SCENES)
+    recorded = json.loads(TRANSCRIPTS.read_text()) if sys.argv[2:] else {}
+    for name in wanted:
+        steps = SCENES[name]
         recorded[name] = [{"step": list(step), **play(address, step)} for step in steps]
         print(name, len(steps), file=sys.stderr)
     TRANSCRIPTS.write_text(json.dumps(recorded, indent=1, sort_keys=True) + "\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import zlib
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,7 +10,7 @@ from typing import Any, cast
 import pytest
 from mq_shards.acceptor.protocols.pulsar.names import topic_name
 from mq_shards.gateway import turns
-from mq_shards.gateway.pulsar.bundles import BOUNDARIES, bundle_of
+from mq_shards.gateway.pulsar.bundles import DEFAULT, bundle_of, evenly, names_of, shown
 from mq_shards.gateway.pulsar.http_all import HttpAll
 
 from tests.pulsar.record_admin import play
@@ -28,10 +27,10 @@ def asked(server: PulsarServer, method: str, path: str) -> tuple[int, Any]:
 
 
 def test_a_bundle_chooses_topics_by_the_crc_of_their_names(wire: Wire, server: PulsarServer, topic: str) -> None:
-    assert bundle_of("persistent://public/default/sometopic") == "0x80000000_0xc0000000", "as a real broker says"
-    name, bundle = f"persistent://public/default/{topic}", bundle_of(f"persistent://public/default/{topic}")
-    low, high = bundle.split("_")
-    other = f"{high}_{BOUNDARIES[BOUNDARIES.index(high) + 1]}" if high != BOUNDARIES[-1] else "0x00000000_0x40000000"
+    assert bundle_of(DEFAULT, "persistent://public/default/sometopic") == "0x80000000_0xc0000000", "as a real broker"
+    name, bundle = f"persistent://public/default/{topic}", bundle_of(DEFAULT, f"persistent://public/default/{topic}")
+    low = bundle.partition("_")[0]
+    other = next(one for one in names_of(DEFAULT) if one != bundle)
     wire.subscribe(name)
     wire.producer(name)
     wire.send(b"x")
@@ -50,10 +49,10 @@ def test_a_bundle_chooses_topics_by_the_crc_of_their_names(wire: Wire, server: P
     assert not wire.pending("close_consumer")
     assert asked(server, "PUT", f"{NS}/{bundle}/unload")[0] == 204
     wire.until(lambda frame: frame.name == "close_consumer")
-    assert asked(server, "PUT", f"{NS}/{low}_0x41000000/unload") == (
+    assert asked(server, "PUT", f"{NS}/{low}_0xfffffffe/unload") == (
         412,
         {
-            "reason": f"Invalid upper boundary for bundle public/default/{low}_0x41000000. "
+            "reason": f"Invalid upper boundary for bundle public/default/{low}_0xfffffffe. "
             f"Expected upper boundary of public/default/{bundle}"
         },
     )
@@ -66,7 +65,7 @@ def test_the_broker_owns_all_bundles(server: PulsarServer) -> None:
     of_default = {name: about for name, about in owned.items() if name.startswith("public/default/")}
     about = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
     assert status == 200
-    assert of_default == {f"public/default/{low}_{high}": about for low, high in itertools.pairwise(BOUNDARIES)}
+    assert of_default == {f"public/default/{name}": about for name in names_of(DEFAULT)}
 
 
 def test_others_have_their_turn_while_the_topics_of_a_bundle_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +76,7 @@ def test_others_have_their_turn_while_the_topics_of_a_bundle_are_chosen(monkeypa
         return names
 
     async def chosen(**bundle: str) -> tuple[list[Any], int]:
-        control = SimpleNamespace(namespace=lambda *_: None, topics=topics)
+        control = SimpleNamespace(namespace=lambda *_: SimpleNamespace(policies={}), topics=topics)
         call = SimpleNamespace(namespace="public/default", names=bundle)
         counting = Counting()
         found = await counting.during(HttpAll(cast(Any, control), cast(Any, None))._topics(cast(Any, call)))
@@ -101,3 +100,33 @@ def test_what_is_asked_of_a_load_balancer_and_a_jvm_is_read_by_pulsar_admin(serv
         406, {"reason": "Invalid allocator name : x"},
     )  # fmt: skip
     assert asked(server, "GET", "brokers/backlog-quota-check")[0] == 204
+
+
+def test_boundaries_are_those_of_a_real_broker() -> None:
+    assert shown(evenly(3))["boundaries"] == ["0x00000000", "0x55555555", "0xaaaaaaaa", "0xffffffff"]
+    assert shown(evenly(1000000))["boundaries"][:3] == ["0x00000000", "0x000010c6", "0x0000218c"]
+    assert bundle_of(evenly(16), "persistent://public/b1/t1") == "0xc0000000_0xd0000000"
+    assert bundle_of(evenly(1), "persistent://public/b1/t1") == "0x00000000_0xffffffff"
+
+
+def test_what_is_said_of_bundles_agrees_with_what_was_set(server: PulsarServer) -> None:
+    ns = "namespaces/public/sixteen"
+    assert play(server.http, ("PUT", ns, {"bundles": {"numBundles": 16}}))["status"] == 204
+    assert asked(server, "PUT", "persistent/public/sixteen/t")[0] == 204
+    of_topic = bundle_of(evenly(16), "persistent://public/sixteen/t")
+    low, high = (int(text, 16) for text in of_topic.split("_"))
+    looked_up = play(server.http, ("GET", "/lookup/v2/topic/persistent/public/sixteen/t/bundle"))
+    assert looked_up["text"] == of_topic
+    assert asked(server, "GET", f"persistent/public/sixteen?bundle={of_topic}")[1] == ["persistent://public/sixteen/t"]
+    assert asked(server, "PUT", f"{ns}/LARGEST/split")[0] == 204, "that of the only topic"
+    boundaries = asked(server, "GET", f"{ns}/bundles")[1]["boundaries"]
+    assert boundaries == shown(tuple(sorted((*evenly(16), low + (high - low) // 2))))["boundaries"]
+    assert asked(server, "GET", ns)[1]["bundles"]["boundaries"] == boundaries
+    [broker] = asked(server, "GET", "brokers/standalone")[1]
+    owned = asked(server, "GET", f"brokers/standalone/{broker}/ownedNamespaces")[1]
+    assert sum(name.startswith("public/sixteen/") for name in owned) == 17
+    assert asked(server, "DELETE", f"{ns}/{of_topic}")[0] == 412, "there is no such bundle any more"
+    now = play(server.http, ("GET", "/lookup/v2/topic/persistent/public/sixteen/t/bundle"))["text"]
+    assert asked(server, "DELETE", f"{ns}/{now}") == (409, {"reason": "Cannot delete non empty bundle"})
+    assert asked(server, "DELETE", "persistent/public/sixteen/t")[0] == 204
+    assert asked(server, "DELETE", f"{ns}/{now}")[0] == 204

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from mq_shards.gateway.catalog import Topic as Figures
 from mq_shards.gateway.pulsar.clients import Clients, Connected
+from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.http_broker_stats import HttpBrokerStats
 from mq_shards.gateway.pulsar.metrics import PulsarMetrics
 from mq_shards.gateway.pulsar.refusals import not_found
@@ -152,7 +153,8 @@ def test_figures_of_very_many_topics_hold_up_no_other_request() -> None:
     async def test() -> None:
         coordinator = SimpleNamespace(open={}, counts={})
         metrics = PulsarMetrics(cast(Clients, SmallClients()), cast(Coordinator, coordinator), 10)
-        of_all = HttpBrokerStats(cast(Stats, _Gone()), all_topics, 10).routes["/admin/v2/broker-stats/topics"]["GET"]
+        stats = HttpBrokerStats(cast(Control, None), cast(Stats, _Gone()), all_topics, 10)
+        of_all = stats.routes["/admin/v2/broker-stats/topics"]["GET"]
         for asked in (metrics.families(topics), of_all(cast(Call, None))):
             of_loop, of_all_threads = time.thread_time(), time.process_time()
             await asked
