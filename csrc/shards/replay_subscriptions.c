@@ -234,12 +234,13 @@ static void replay_adopt(struct worker *w, const struct shard *s, uint32_t subsc
 
 /* The topic's stream gets the messages of jobs. */
 static void replay_join(struct worker *w, uint32_t topic, const struct record *r) {
+    const uint64_t passed = topic_passed_by_all(w, topic);
     const uint8_t *ids = record_body(r);
     for (size_t at = 0; at + sizeof(uint64_t) <= record_body_bytes(r); at += sizeof(uint64_t)) {
         uint64_t id;
         memcpy(&id, ids + at, sizeof id);
         uint32_t job = index_find(&w->ids, &w->jobs, id);
-        if (job && job_at(w, job)->topic == topic) (void)topic_join_job(w, job);
+        if (job && job_at(w, job)->topic == topic) (void)topic_join_job(w, job, passed);
     }
 }
 

@@ -19,6 +19,7 @@
 #include "shards/naming.h"
 #include "shards/records.h"
 #include "shards/room.h"
+#include "shards/split.h"
 #include "shards/stream.h"
 #include "shards/subscription.h"
 #include "shards/unreadable.h"
@@ -43,15 +44,27 @@ struct keeping {
     uint64_t moving_seq;    /* ... and its seq */
 };
 
-bool topic_join_job(struct worker *w, uint32_t job) {
+uint64_t topic_passed_by_all(struct worker *w, uint32_t topic) {
+    const struct topic *t = topic_at(&w->topics, topic);
+    uint64_t seq = t->keeps ? t->stopped_seq : UINT64_MAX;
+    worker_walk(w, t->subscription_count);
+    for (uint32_t n = t->subscriptions; n; n = worker_subscription(w, n)->next) {
+        const struct subscription *s = worker_subscription(w, n);
+        if (!s->reader && subscription_held_from(s) < seq) seq = subscription_held_from(s);
+    }
+    return seq;
+}
+
+bool topic_join_job(struct worker *w, uint32_t job, uint64_t passed) {
     const struct job *j = job_at(w, job);
     struct topic *t = topic_at(&w->topics, j->topic);
     const struct record *r = job_head(w, j);
     if (!r) return false;
     if (r->seq < t->began_seq) t->began_seq = r->seq;
     if (stream_place(&t->stream, r->seq)) return false;
-    if (!stream_put(&t->stream, r->seq, j->position, 1, publish_attributes_of(r).delay_ns > 0))
-        process_die("out of memory");
+    /* What is held in front of a channel's cursor would be that channel's, which does not hold this one. */
+    bool held = r->seq < passed, delayed = publish_attributes_of(r).delay_ns > 0;
+    if (!stream_put(&t->stream, r->seq, j->position, held, held && delayed)) process_die("out of memory");
     return true;
 }
 
@@ -64,10 +77,11 @@ static bool join_some(struct worker *w, struct keeping *k, uint64_t most) {
     if (k->job == k->jobs_end) return true;
     k->no_room = shard_reserve(w, s, 2, sizeof ids + shard_topic_bytes(t), false) != LOG_OK;
     if (k->no_room) return false;
+    const uint64_t passed = topic_passed_by_all(w, k->topic);
     for (; k->job < k->jobs_end && count < JOINED_IN_RECORD && w->steps < most; k->job++) {
         bool is_its = job_is_of_topic(w, k->topic, k->job);
         if (is_its || k->job % LOOKED_AT == 0) worker_step(w);
-        if (is_its && topic_join_job(w, k->job)) ids[count++] = job_at(w, k->job)->id;
+        if (is_its && topic_join_job(w, k->job, passed)) ids[count++] = job_at(w, k->job)->id;
     }
     if (count) shard_log_joined(w, s, k->topic, ids, count);
     if (k->job < k->jobs_end) return false;
@@ -233,9 +247,10 @@ static void join_listed(struct worker *w, uint32_t topic, const struct job_list 
     uint64_t *ids = malloc(jobs->count * sizeof *ids);
     size_t count = 0;
     if (!ids) process_die("out of memory");
+    const uint64_t passed = topic_passed_by_all(w, topic);
     for (size_t i = 0; i < jobs->count; i++) {
         worker_step(w);
-        if (topic_join_job(w, jobs->items[i])) ids[count++] = job_at(w, jobs->items[i])->id;
+        if (topic_join_job(w, jobs->items[i], passed)) ids[count++] = job_at(w, jobs->items[i])->id;
     }
     if (count) shard_log_joined(w, shard_of_topic(w, topic_at(&w->topics, topic)), topic, ids, count);
     free(ids);

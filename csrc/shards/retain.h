@@ -15,8 +15,11 @@ enum outcome topic_retain_all(struct worker *w, uint32_t topic, uint8_t *status)
 /* During recovery: the topic retains; or no longer. */
 void topic_retains(struct worker *w, uint32_t topic, uint64_t incarnation, uint64_t began_seq);
 void topic_retains_no_more(struct worker *w, uint32_t topic);
-/* The message of a job enters the stream of its topic, which retains. False: it is there, or cannot be read. */
-bool topic_join_job(struct worker *w, uint32_t job);
+/* The first seq that a channel may still come to, or will when the topic's pause ends. */
+uint64_t topic_passed_by_all(struct worker *w, uint32_t topic);
+/* The message of a job enters the stream of its topic, which retains; `passed` is topic_passed_by_all. False: it is
+ * there, or cannot be read. */
+bool topic_join_job(struct worker *w, uint32_t job, uint64_t passed);
 /* The messages of all jobs enter, a piece a turn. */
 void topic_join_jobs(struct worker *w, uint32_t topic);
 /* From now on messages that only ephemeral channels or the job queue have are written to the log again, for a topic

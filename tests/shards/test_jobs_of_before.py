@@ -214,3 +214,31 @@ def test_the_first_channel_of_nsqs_still_takes_them_over(bench: Channels) -> Non
     assert live(bench) == FEW - 1
     bench.restart()
     assert bench.catalog()["t"].channels["c"].depth == 0
+
+
+@pytest.mark.parametrize("channel_before", [True, False])
+def test_those_that_were_emptied_away_during_a_pause_are_no_channels(bench: Channels, channel_before: bool) -> None:
+    """Channels still come to where they stand; who goes back to them has them."""
+    (first,) = put(bench, 1)
+    bench.change(lib.CHANGE_PAUSE, "t")
+    (second,) = put(bench, 1)
+    bench.change(lib.CHANGE_EMPTY, "t")
+    if channel_before:
+        bench.change(lib.CHANGE_MAKE, "t", "c")
+    read(bench, 1, EARLIEST)
+    came = all_of(bench, 1)
+    bench.change(lib.CHANGE_MAKE, "t", "c")
+    bench.change(lib.CHANGE_MAKE, "t", "d")
+    bench.change(lib.CHANGE_UNPAUSE, "t")
+    assert came + all_of(bench, 1) == [0]
+    for _ in range(2):
+        for conn, name in ((2, "c"), (3, "d")):
+            bench.sub(conn, "t", name, credit=MANY)
+        assert [(a.conn, a.id) for a in bench.turn() if a.kind == lib.MSG_DELIVER] == [(2, first)]
+        bench.restart()
+    read(bench, 1, EARLIEST)
+    assert all_of(bench, 1) == [0, 1]
+    delete(bench, first, second)
+    begin(bench, 3, EARLIEST)
+    assert all_of(bench) == [0]
+    assert live(bench) == 0
