@@ -4,6 +4,7 @@ what it has seen in messages."""
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 
 import pytest
 
@@ -15,6 +16,8 @@ from tests.pulsar.wire import MAX, Wire, payload_of
 COUNT = 10
 HOUR_MS = 3_600_000
 SECOND_MS = 1000
+EARLIEST = {"ledgerId": MAX, "entryId": MAX}
+LATEST = {"ledgerId": MAX >> 1, "entryId": MAX >> 1}
 
 
 def published(wire: Wire, topic: str, base_ms: int) -> None:
@@ -79,9 +82,10 @@ def test_the_rest_api_finds_it_too(server: PulsarServer, wire: Wire, topic: str,
         wire.ask("close_consumer", consumer_id=consumer)
 
 
-def test_a_reader_goes_back_by_a_duration(wire: Wire, topic: str) -> None:
+@pytest.mark.parametrize("named", [{}, {"start_message_id": EARLIEST}, {"start_message_id": LATEST}])
+def test_a_reader_goes_back_by_a_duration(wire: Wire, topic: str, named: Mapping[str, object]) -> None:
     published(wire, topic, int(time.time() * 1000) - 20 * SECOND_MS)
-    wire.subscribe(topic, durable=False, start_message_rollback_duration_sec=16)
+    wire.subscribe(topic, durable=False, start_message_rollback_duration_sec=16, **named)
     found = comes(wire, 1)
     assert found == list(range(found[0], COUNT)) and 4 <= found[0] < COUNT
 
@@ -121,7 +125,7 @@ def test_a_time_is_found_in_what_is_not_all_there_any_more(wire: Wire, topic: st
     """Nothing is there: the end. A topic that nobody has used has none either."""
     wire.subscribe(topic)
     wire.ask("seek", consumer_id=1, message_publish_time=base_ms)
-    start = {"ledgerId": MAX, "entryId": MAX}
+    start = EARLIEST
     wire.subscribe(topic + "-new", "r", consumer=3, durable=False, start_message_id=start)
     wire.ask("seek", consumer_id=3, message_publish_time=base_ms)
     wire.subscribe(topic, consumer=2)

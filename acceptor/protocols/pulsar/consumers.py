@@ -98,7 +98,7 @@ class Consumers:
         except PulsarError as error:
             request.fail(error.code, str(error))
             return
-        if body.start_message_rollback_duration_sec and not body.HasField("start_message_id"):
+        if body.start_message_rollback_duration_sec:  # whatever id comes with it: Java's client names the earliest
             since_s = time.time() - body.start_message_rollback_duration_sec
             start_at_time(request, topic, int(since_s * 1000), lambda start: self._begin(request, topic, start))
         elif body.HasField("start_message_id"):
