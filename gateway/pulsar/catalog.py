@@ -133,6 +133,7 @@ class Namespace:
 
 class Catalog:
     def __init__(self) -> None:
+        self.broker: dict[str, Json] = {}  # of the broker as a whole, by kind: options, resource groups, ...
         self.clusters: dict[str, Json] = {}
         self.tenants: dict[str, Json] = {}
         self.namespaces: dict[str, Namespace] = {}
@@ -167,6 +168,8 @@ class Catalog:
 
     def records(self) -> Iterator[Record]:
         """Yields records that make an equal catalog, which must not change meanwhile: iterate at once, or a copy()."""
+        for name, data in self.broker.items():
+            yield {"do": "broker", "name": name, "data": data}
         for name, data in self.clusters.items():
             yield {"do": "cluster", "name": name, "data": data}
         for name, data in self.tenants.items():
@@ -191,7 +194,7 @@ class Catalog:
     def copy(self) -> Catalog:
         """A copy for another thread to read. It shares only values that records never change in place."""
         copy = Catalog()
-        copy.clusters, copy.tenants = dict(self.clusters), dict(self.tenants)
+        copy.broker, copy.clusters, copy.tenants = dict(self.broker), dict(self.clusters), dict(self.tenants)
         copy.namespaces = {
             name: Namespace(
                 found.policies, dict(found.topics), set(found.deleted_partitions),
@@ -220,8 +223,8 @@ class Catalog:
     def _described(self, of: str, record: Record) -> Record | None:
         """The record of what a record is about, as it is before."""
         name = record["name"]
-        if of in ("cluster", "tenant"):
-            found = (self.clusters if of == "cluster" else self.tenants).get(name)
+        if of in ("broker", "cluster", "tenant"):
+            found = {"broker": self.broker, "cluster": self.clusters, "tenant": self.tenants}[of].get(name)
             return None if found is None else {"do": of, "name": name, "data": found}
         if of == "namespace":
             namespace = self.namespaces.get(name)
@@ -279,6 +282,9 @@ class Catalog:
         return sorted(name for name in self.namespaces if name.startswith(tenant + "/"))
 
     # --- records ----------------------------------------------------------------------------------------------------
+
+    def _broker(self, record: Record) -> None:
+        self.broker[record["name"]] = record["data"]
 
     def _cluster(self, record: Record) -> None:
         self.clusters[record["name"]] = record["data"]
@@ -412,8 +418,9 @@ class Catalog:
         self.described_bytes -= sum(len(encode(record)) for record in records)
 
 
-_DESCRIBED: Final = frozenset({"cluster", "tenant", "namespace", "topic", "partition"})
+_DESCRIBED: Final = frozenset({"broker", "cluster", "tenant", "namespace", "topic", "partition"})
 _CHANGES: Final = {
+    "broker": Catalog._broker,
     "cluster": Catalog._cluster,
     "no-cluster": Catalog._no_cluster,
     "tenant": Catalog._tenant,

@@ -28,8 +28,9 @@ from mq_shards.acceptor.protocols.pulsar.names import (
 from mq_shards.gateway.catalog import Channel
 from mq_shards.gateway.catalog import Topic as Figures
 from mq_shards.gateway.pulsar import policies as policies_module
-from mq_shards.gateway.pulsar import schemas
+from mq_shards.gateway.pulsar import resource_groups, schemas
 from mq_shards.gateway.pulsar.admission import Admission
+from mq_shards.gateway.pulsar.broker_options import BrokerOptions
 from mq_shards.gateway.pulsar.catalog import Json, Namespace, Record, Schema, Topic, schema_record, topic_record
 from mq_shards.gateway.pulsar.clients import Clients
 from mq_shards.gateway.pulsar.core import Core, durable_channels, shown_channels
@@ -39,6 +40,7 @@ from mq_shards.gateway.pulsar.schema_checks import SchemaChecks
 from mq_shards.gateway.pulsar.schemas import IncompatibleError, InvalidSchemaError, WrongDefaultError
 from mq_shards.gateway.pulsar.store import Store
 from mq_shards.gateway.pulsar.subscription_properties import SubscriptionProperties, checked
+from mq_shards.gateway.turns import in_pieces
 
 # The limits of the catalog.
 MAX_TENANTS: Final = 10_000
@@ -78,6 +80,7 @@ class Control:
         self.core: Final = core
         self.clients: Final = clients
         self.admission: Final = Admission(core, clients)
+        self.options: Final = BrokerOptions(lambda: store.catalog)
         self.schema_checks: Final = SchemaChecks()
         self.subscription_properties: Final = SubscriptionProperties(store, core)
         self._listing = Listing(core)
@@ -145,7 +148,7 @@ class Control:
         namespace = self.namespace(name.namespace)
         topic = namespace.topics.get(str(name))
         if topic is None and name.partition < 0 and create:
-            allowed, partitions = policies_module.auto_creation(namespace.policies)
+            allowed, partitions = policies_module.auto_creation(self.of_namespace(namespace))
             if allowed and partitions and not await self.exists(name) and self._made(name) is None:
                 await self.create(name, partitions)
             topic = namespace.topics.get(str(name))
@@ -157,7 +160,7 @@ class Control:
         namespace = self.store.catalog.namespaces.get(name.namespace)
         if namespace is None:
             return False
-        return policies_module.auto_creation(namespace.policies)[0] and not self._beyond(namespace, name)
+        return policies_module.auto_creation(self.of_namespace(namespace))[0] and not self._beyond(namespace, name)
 
     async def open(self, name: TopicName, *, create: bool, asked: Json | None = None) -> Json:
         """Opens a topic for a client, and makes it if need be. For a producer or a consumer `asked` describes it."""
@@ -179,8 +182,9 @@ class Control:
         policies = policies_module.told(self.policies_of(name))
         if asked is not None:
             await self.admission.check(name, asked, policies, has_schema=has_schema)
-        own = policies_module.told_of_topic(namespace.policies, self._own_policies(name))
-        return {"policies": policies_module.told(namespace.policies), "topic_policies": own, "schema": has_schema}
+        of_namespace = self.of_namespace(namespace)
+        own = policies_module.told_of_topic(of_namespace, self._own_policies(name))
+        return {"policies": policies_module.told(of_namespace), "topic_policies": own, "schema": has_schema}
 
     async def _make(self, name: TopicName) -> None:
         await self.core.make(name.core)
@@ -189,7 +193,15 @@ class Control:
 
     def policies_of(self, name: TopicName) -> Json:
         """A topic's policies in stored form: its own over its namespace's. A partition has those of its topic."""
-        return policies_module.of_topic(self.namespace(name.namespace).policies, self._own_policies(name))
+        return policies_module.of_topic(self.of_namespace(self.namespace(name.namespace)), self._own_policies(name))
+
+    def of_namespace(self, namespace: Namespace) -> Json:
+        """What holds for a namespace: its own policies, and the broker's options where it does not say otherwise."""
+        found, defaults = namespace.policies, self.options.policies
+        if defaults:
+            found = {**defaults, **found}
+        limits = resource_groups.limits_of(self.store.catalog, found)
+        return found if limits is None else {**found, "resource_group": limits}
 
     def _own_policies(self, name: TopicName) -> Json:
         topics = self.namespace(name.namespace).topics
@@ -230,8 +242,9 @@ class Control:
     def check_partitions(self, partitions: int) -> None:
         if partitions <= 0:
             raise RefusedError(406, "NotAllowedError", "Number of partitions should be more than 0")
-        if partitions > MAX_PARTITIONS:
-            reason = f"Number of partitions should be less than or equal to {MAX_PARTITIONS}"
+        most = min(self.options.of("maxNumPartitionsPerPartitionedTopic") or MAX_PARTITIONS, MAX_PARTITIONS)
+        if partitions > most:
+            reason = f"Number of partitions should be less than or equal to {most}"
             raise RefusedError(406, "NotAllowedError", reason)
 
     def _check_last_part(self, name: TopicName, partitions: int) -> None:
@@ -240,7 +253,7 @@ class Control:
             self.name(str(name.of_partition(partitions - 1)))
 
     def _check_room(self, namespace: Namespace, more: int) -> None:
-        most = int(namespace.policies.get("max_topics_per_namespace") or 0)
+        most = int(self.of_namespace(namespace).get("max_topics_per_namespace") or 0)
         there_are = sum(max(topic.partitions, 1) for topic in namespace.topics.values()) if most else 0
         if most and there_are + more > most:
             raise conflict("Exceed maximum number of topics in namespace.")
@@ -253,6 +266,10 @@ class Control:
             raise conflict(f"Topic {name} is not the partitioned topic.")
         if partitions < topic.partitions:
             reason = f"Desired partitions {partitions} can't be less than the current partitions {topic.partitions}."
+            raise RefusedError(422, "NotAllowedError", reason)
+        most = self.options.of("maxNumPartitionsPerPartitionedTopic")
+        if 0 < most < partitions:
+            reason = f"Desired partitions {partitions} can't be greater than the maximum partitions per topic {most}."
             raise RefusedError(422, "NotAllowedError", reason)
         self.check_partitions(partitions)
         self._check_last_part(name, partitions)
@@ -300,6 +317,25 @@ class Control:
         gone: Record = {"do": "no-topic", "namespace": name.namespace, "name": str(name)}
         await self.store.commit(gone, *self._no_schemas(name))
         await self._tell_topics(name.namespace, [], [str(part) for part in parts])
+
+    async def delete_topics(self, namespace: str) -> None:
+        """Deletes all topics of a namespace, whoever uses them."""
+        for text in list(self.namespace(namespace).topics):
+            name = self.name(text)
+            topic = self.namespace(namespace).topics.get(text)
+            with contextlib.suppress(RefusedError):  # somebody else has deleted it
+                if topic is not None and topic.partitions:
+                    await self.delete_partitioned(name, force=True)
+                elif topic is not None:
+                    await self.delete(name, force=True)
+        for text in await self.topics_of_mode(namespace, "ALL"):  # those that are not in the catalog
+            with contextlib.suppress(RefusedError):
+                await self.delete(self.name(text), force=True)
+
+    async def delete_namespace(self, name: str) -> None:
+        """The caller has checked that it has no topics."""
+        await self.store.commit({"do": "no-namespace", "name": name})
+        self.policies_changed(name)
 
     async def _delete_data(self, names: list[TopicName], *, force: bool) -> None:
         connected = await self.clients.of([str(name) for name in names])
@@ -407,7 +443,7 @@ class Control:
         return version
 
     def _add_schema(self, name: TopicName, new: Schema, count: int, *, by_admin: bool) -> int:
-        policies = self.namespace(name.namespace).policies
+        policies = self.of_namespace(self.namespace(name.namespace))
         if not by_admin and not policies.get("is_allow_auto_update_schema", True):
             raise RefusedError(409, "IncompatibleSchema", "Schema not found and schema auto updating is disabled.")
         self._check_schema_room(new, count)
@@ -451,6 +487,17 @@ class Control:
     async def set_policies(self, namespace: str, policies: Json) -> None:
         await self.store.commit({"do": "namespace", "name": namespace, "policies": policies})
         self.policies_changed(namespace)
+
+    async def set_broker(self, kind: str, data: Json) -> None:
+        """What is kept of the broker as a whole (catalog.py)."""
+        await self.store.commit({"do": "broker", "name": kind, "data": data})
+
+    async def all_policies_changed(self, which: Callable[[Json], bool] = lambda _: True) -> None:
+        """What holds for all namespaces has changed; `which`: only for those with such policies."""
+        async for piece in in_pieces(list(self.store.catalog.namespaces.items()), piece=64):
+            for name, found in piece:
+                if which(found.policies):
+                    self.policies_changed(name)
 
     def policies_changed(self, namespace: str, topic: str | None = None) -> None:
         """`topic`: only the policies of this topic have changed."""

@@ -54,6 +54,8 @@ _DONE: Final[Mapping[str, Mapping[str, str]]] = {
     _NAMESPACE: {"GET": "policy:ALL", "PUT": "tenant:CREATE_NAMESPACE", "DELETE": "tenant:DELETE_NAMESPACE"},
     f"{_NAMESPACE}/topics": {"GET": "namespace:GET_TOPICS"},
     f"{_NAMESPACE}/bundles": {"GET": "namespace:GET_BUNDLE"},
+    f"{_NAMESPACE}/{{bundle}}": {"DELETE": "namespace:DELETE_BUNDLE"},
+    f"{_NAMESPACE}/resourcegroup/{{group}}": {"POST": "policy:RESOURCEGROUP"},
     f"{_NAMESPACE}/unload": {"PUT": "super"},
     f"{_NAMESPACE}/permissions": {"GET": "namespace:GET_PERMISSION"},
     f"{_NAMESPACE}/permissions/subscription": {"GET": "namespace:GET_PERMISSION"},

@@ -24,11 +24,19 @@ from mq_shards.gateway.pulsar.policy_checks import (
     rate_of,
 )
 from mq_shards.gateway.pulsar.refusals import RefusedError, conflict, not_found, precondition, too_many
-from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Handler, Routes, json_of, text_of
+from mq_shards.gateway.pulsar.requests import JSON, NO_CONTENT, Call, Handler, Routes, json_of, text_of
 
 NO_NAMESPACE: Final = "Namespace does not exist"
 ACTIONS: Final = ("produce", "consume", "functions", "sources", "sinks", "packages")
 MAX_ROLES: Final = 1000
+ANTI_AFFINITY: Final = "anti_affinity_group"
+MAX_GROUP_BYTES: Final = 1024
+# What old clients set, and nobody obeys where there is a schema_compatibility_strategy.
+OLD_STRATEGY: Final = "schema_auto_update_compatibility_strategy"
+OLD_STRATEGIES: Final = (
+    "AutoUpdateDisabled", "Backward", "Forward", "Full", "AlwaysCompatible", "BackwardTransitive", "ForwardTransitive",
+    "FullTransitive",
+)  # fmt: skip
 
 
 def only_here(given: Any, tenant: str) -> list[str]:  # noqa: ANN401
@@ -42,7 +50,7 @@ def only_here(given: Any, tenant: str) -> list[str]:  # noqa: ANN401
 
 # Policies of a real broker that this one does not have: they are never set, and cannot be.
 _NOT_HERE: Final = {  # and what a GET shows
-    "resourcegroup": None, "migration": None,
+    "migration": None,
 }  # fmt: skip
 
 
@@ -84,10 +92,12 @@ class HttpNamespaces:
             f"{ns}/persistence/bookieAffinity": {
                 "GET": self._keep_unset, "POST": self._not_here, "DELETE": self._keep_unset,
             },
-            f"{ns}/antiAffinity": {"GET": self._keep_unset, "POST": self._not_here, "DELETE": self._keep_unset},
+            f"{ns}/antiAffinity": {
+                "GET": self._group, "POST": self._set_group, "DELETE": self._no_group,
+            },
             # The first part of this path is a cluster.
             "/admin/v2/namespaces/{tenant}/antiAffinity/{namespace}": {"GET": self._anti_affinity},
-            f"{ns}/schemaAutoUpdateCompatibilityStrategy": {"GET": self._keep_unset, "PUT": self._not_here},
+            f"{ns}/schemaAutoUpdateCompatibilityStrategy": {"GET": self._old_strategy, "PUT": self._set_old_strategy},
         }  # fmt: skip
         for name, policy in POLICIES.items():
             methods = {"GET": self._getting(policy), policy.setting: self._setting(policy)}
@@ -104,10 +114,48 @@ class HttpNamespaces:
             }  # fmt: skip
 
     async def _anti_affinity(self, call: Call) -> Answer:
-        """The namespaces of an anti-affinity group: there are none."""
+        """The namespaces of an anti-affinity group, which are all where there is one broker."""
+        self._control.store.check()
         if call.names["tenant"] != CLUSTER:
             raise precondition(f"Cluster {call.names['tenant']} does not exist.")
-        return json_of([])
+        tenant = call.fields.get("tenant")
+        if tenant is None:
+            raise RefusedError(400, "MetadataError", "Tenant should not be null")
+        catalog = self._control.store.catalog
+        names = catalog.namespaces_of(tenant)
+        group = call.names["namespace"]
+        found = [name for name in names if catalog.namespaces[name].policies.get(ANTI_AFFINITY) == group]
+        await self._control.store.settled()
+        return json_of(found)
+
+    async def _group(self, call: Call) -> Answer:
+        """A name that is neither JSON to be read nor to be shown, as with a real broker."""
+        found = self._found(call).policies.get(ANTI_AFFINITY)
+        await self._control.store.settled()
+        return NO_CONTENT if found is None else Answer(200, found.encode(), JSON)
+
+    async def _set_group(self, call: Call) -> Answer:
+        async with call.bodies.read_whole(call.request, MAX_GROUP_BYTES) as body:
+            try:
+                group = bytes(body).decode()
+            except UnicodeDecodeError:
+                raise RefusedError(400, "MetadataError", "the body is not UTF-8") from None
+        if not group.strip():
+            raise precondition("antiAffinityGroup can't be empty")
+        return await self._set(call, ANTI_AFFINITY, group)
+
+    async def _no_group(self, call: Call) -> Answer:
+        return await self._set(call, ANTI_AFFINITY, None)
+
+    async def _old_strategy(self, call: Call) -> Answer:
+        found = self._found(call).policies.get(OLD_STRATEGY)
+        await self._control.store.settled()
+        return NO_CONTENT if found is None else json_of(found)
+
+    async def _set_old_strategy(self, call: Call) -> Answer:
+        given = await call.json()
+        check_enum(given)
+        return await self._set(call, OLD_STRATEGY, given if given in OLD_STRATEGIES else None)
 
     # --- namespaces -------------------------------------------------------------------------------------------------
 
@@ -140,24 +188,30 @@ class HttpNamespaces:
             raise precondition("Namespace name is not valid") from None
         if call.namespace in catalog.namespaces:
             raise conflict("Namespace already exists")
+        most = self._control.options.of("maxNamespacesPerTenant")
+        if 0 < most <= len(catalog.namespaces_of(call.names["tenant"])):
+            raise precondition(f"Exceed the maximum number of namespace in tenant :{call.names['tenant']}")
         if len(catalog.namespaces) >= MAX_NAMESPACES:
             raise too_many("there are as many namespaces as there may be")
         policies = _given_policies(given)
-        ranges = bundles.given(given.get(bundles.KEY), len(bundles.DEFAULT) - 1)
+        ranges = bundles.given(given.get(bundles.KEY), self._control.options.of("defaultNumberOfNamespaceBundles"))
         if ranges is not None:
             policies[bundles.KEY] = ranges
         await self._control.set_policies(call.namespace, policies)
         return NO_CONTENT
 
     async def _delete(self, call: Call) -> Answer:
-        self._found(call, f"Namespace {call.namespace} does not exist.")
+        reason = f"Namespace {call.namespace} does not exist."
         if call.flag("force"):
-            raise RefusedError(405, "NotAllowedError", "Broker doesn't allow forced deletion of namespaces")
+            if not self._control.options.of("forceDeleteNamespaceAllowed"):
+                raise RefusedError(405, "NotAllowedError", "Broker doesn't allow forced deletion of namespaces")
+            self._found(call, reason)
+            await self._control.delete_topics(call.namespace)
+        self._found(call, reason)
         names = await self._control.topics_of_mode(call.namespace, "ALL")
         if names or self._found(call).topics:
             raise conflict("Cannot delete non empty namespace")
-        await self._control.store.commit({"do": "no-namespace", "name": call.namespace})
-        self._control.policies_changed(call.namespace)
+        await self._control.delete_namespace(call.namespace)
         return NO_CONTENT
 
     async def _topics(self, call: Call) -> Answer:

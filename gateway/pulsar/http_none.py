@@ -1,11 +1,10 @@
-"""REST: what a standalone broker has and this one never does: peers, failure domains and isolation policies of
-clusters, resource groups, bookies, dynamic configuration, functions, a load balancer that weighs bundles, a JVM. Lists
+"""REST: what a standalone broker has and this one never does: clusters to migrate to, bookies, functions, a JVM. Lists
 are empty, and nothing can be added."""
 
 from __future__ import annotations
 
 from mq_shards.gateway.http_answers import Answer
-from mq_shards.gateway.pulsar.refusals import RefusedError, not_found, precondition
+from mq_shards.gateway.pulsar.refusals import RefusedError, not_found
 from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Handler, Routes, json_of
 
 
@@ -34,13 +33,6 @@ def _off(status: int, reason: str) -> Handler:
     return answer
 
 
-def _static(what: str) -> Handler:
-    async def answer(_call: Call) -> Answer:
-        raise precondition(f"Can't {what} non-dynamic configuration")
-
-    return answer
-
-
 async def _allocator(call: Call) -> Answer:
     """There are no Netty allocators: their figures, as pulsar-admin reads them, are 0."""
     if call.names["allocator"] not in ("default", "ml-cache"):
@@ -57,25 +49,15 @@ _ALLOCATOR = (
     "numDirectArenas", "numHeapArenas", "numThreadLocalCaches", "normalCacheSize", "smallCacheSize", "usedDirectMemory",
     "usedHeapMemory",
 )  # fmt: skip
-# What a standalone says that a bundle may take, where nobody has set it.
-_QUOTA = {
-    "msgRateIn": 40.0, "msgRateOut": 120.0, "bandwidthIn": 100000.0, "bandwidthOut": 300000.0, "memory": 80.0,
-    "dynamic": True,
-}  # fmt: skip
 _CANNOT_TELL = _off(
     409, "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerWrapper does not support this operation"
 )
-_CANNOT_WEIGH = _off(501, "this broker is one, and weighs no bundles")
 
 _CLUSTER = "/admin/v2/clusters/{cluster}"
-_NO_ISOLATION = _missing("NamespaceIsolationPolicies for cluster {cluster} does not exist")
-_NO_DOMAIN = _missing("Domain {domain} for cluster {cluster} does not exist")
 _NO_RACK = _missing("Bookie rack placement configuration not found: {bookie}")
-_CANNOT_ISOLATE = _off(501, "this broker has one cluster of one broker, and nothing to isolate")
 _CANNOT_MIGRATE = _off(501, "this broker has one cluster, and its clients no other one to go to")
 _CANNOT_RACK = _off(501, "this broker has no bookies")
 _CANNOT_GROW = _off(501, "this broker has one transaction coordinator")
-_CANNOT_LIMIT = _off(501, "this broker has no resource groups")
 
 _NO_REPORT = _missing("this broker has its figures, and those of topics, at /metrics/")
 _NO_WORKER = _off(409, "Pulsar Function Worker is not enabled, probably functionsWorkerEnabled is set to false")
@@ -92,20 +74,7 @@ ROUTES: Routes = {
     },
     "/admin/v2/worker/{what}": {"GET": _NO_WORKER},
     **{f"/admin/v3/packages/{{type}}{below}": dict.fromkeys(_ALL_METHODS, _NO_PACKAGES) for below in _BELOW},
-    f"{_CLUSTER}/peers": {"GET": _empty(None), "POST": _CANNOT_ISOLATE},
     f"{_CLUSTER}/migrate": {"GET": _missing("Cluster does not exist"), "POST": _CANNOT_MIGRATE},
-    f"{_CLUSTER}/failureDomains": {"GET": _empty({})},
-    f"{_CLUSTER}/failureDomains/{{domain}}": {"GET": _NO_DOMAIN, "POST": _CANNOT_ISOLATE, "DELETE": _NO_DOMAIN},
-    f"{_CLUSTER}/namespaceIsolationPolicies": {"GET": _NO_ISOLATION},
-    f"{_CLUSTER}/namespaceIsolationPolicies/{{policy}}": {
-        "GET": _NO_ISOLATION, "POST": _CANNOT_ISOLATE, "DELETE": _NO_ISOLATION,
-    },
-    f"{_CLUSTER}/namespaceIsolationPolicies/brokers/{{broker}}": {"GET": _NO_ISOLATION},
-    "/admin/v2/resourcegroups": {"GET": _empty([])},
-    "/admin/v2/resourcegroups/{group}": {
-        "GET": _missing("ResourceGroup does not exist"), "PUT": _CANNOT_LIMIT,
-        "DELETE": _missing("ResourceGroup does not exist"),
-    },
     "/admin/v2/bookies/all": {"GET": _empty({"bookies": []})},
     "/admin/v2/bookies/racks-info": {"GET": _empty({})},
     "/admin/v2/bookies/racks-info/{bookie}": {"GET": _NO_RACK, "POST": _CANNOT_RACK, "DELETE": _NO_RACK},
@@ -116,13 +85,5 @@ ROUTES: Routes = {
     "/admin/v2/broker-stats/bookieops": {"GET": _empty({})},
     "/admin/v2/broker-stats/mbeans": {"GET": _empty([])},
     "/admin/v2/broker-stats/allocator-stats/{allocator}": {"GET": _allocator},
-    "/admin/v2/resource-quotas": {"GET": _empty(_QUOTA), "POST": _CANNOT_WEIGH},
-    "/admin/v2/resource-quotas/{tenant}/{namespace}/{bundle}": {
-        "GET": _empty(_QUOTA), "POST": _CANNOT_WEIGH, "DELETE": _no_check,
-    },
     "/admin/v2/brokers/backlog-quota-check": {"GET": _no_check},
-    "/admin/v2/brokers/configuration": {"GET": _empty([])},
-    "/admin/v2/brokers/configuration/values": {"GET": _empty({})},
-    "/admin/v2/brokers/configuration/{option}": {"DELETE": _static("delete")},
-    "/admin/v2/brokers/configuration/{option}/{value}": {"POST": _static("update")},
 }  # fmt: skip

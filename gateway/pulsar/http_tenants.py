@@ -1,4 +1,4 @@
-"""REST: tenants, clusters, the broker itself, lookup."""
+"""REST: tenants, the broker itself, lookup."""
 
 from __future__ import annotations
 
@@ -14,35 +14,11 @@ from mq_shards.gateway.pulsar import bundles
 from mq_shards.gateway.pulsar.catalog import CLUSTER, Json
 from mq_shards.gateway.pulsar.control import MAX_TENANTS, Control
 from mq_shards.gateway.pulsar.refusals import RefusedError, conflict, not_found, precondition, too_many
-from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of, object_of, text_of
+from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of, text_of
 from mq_shards.gateway.turns import in_pieces
 
-MAX_CLUSTERS: Final = 1000
-NO_CLUSTER: Final = "Cluster does not exist"
 NO_TENANT: Final = "Tenant does not exist"
 
-_CLUSTER_FIELDS: Final[dict[str, type]] = {
-    **dict.fromkeys(
-        (
-            "serviceUrl", "serviceUrlTls", "brokerServiceUrl", "brokerServiceUrlTls", "proxyServiceUrl",
-            "proxyProtocol", "authenticationPlugin", "authenticationParameters", "listenerName",
-            "brokerClientTlsTrustStoreType", "brokerClientTlsTrustStore", "brokerClientTlsTrustStorePassword",
-            "brokerClientTlsKeyStoreType", "brokerClientTlsKeyStore", "brokerClientTlsKeyStorePassword",
-            "brokerClientTrustCertsFilePath", "brokerClientCertificateFilePath", "brokerClientKeyFilePath",
-            "brokerClientSslFactoryPlugin", "brokerClientSslFactoryPluginParams",
-        ),
-        str,
-    ),
-    **dict.fromkeys(
-        ("brokerClientTlsEnabled", "tlsAllowInsecureConnection", "brokerClientTlsEnabledWithKeyStore"), bool
-    ),
-    "peerClusterNames": list,
-}  # fmt: skip
-_CLUSTER_ALWAYS: Final = {
-    "brokerClientTlsEnabled": False,
-    "brokerClientTlsEnabledWithKeyStore": False,
-    "tlsAllowInsecureConnection": False,
-}
 _HOST: Final = re.compile(r"([\w.-]+|\[[\da-fA-F:.]+\])(?::\d+)?", re.ASCII)
 _ANYWHERE: Final = re.compile(r"://(?:0\.0\.0\.0|\[::\]):")
 
@@ -83,17 +59,11 @@ class HttpTenants:
             "/admin/v2/tenants/{tenant}": {
                 "GET": self._get, "PUT": self._make, "POST": self._change, "DELETE": self._delete,
             },
-            "/admin/v2/clusters": {"GET": self._clusters},
-            "/admin/v2/clusters/{cluster}": {
-                "GET": self._cluster, "PUT": self._make_cluster, "POST": self._change_cluster,
-                "DELETE": self._delete_cluster,
-            },
             "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}": {"GET": self._lookup},
             "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}/bundle": {"GET": self._bundle},
             "/admin/v2/brokers/health": {"GET": self._say_health},
             "/admin/v2/brokers/ready": {"GET": self._say_health},
             "/admin/v2/brokers/version": {"GET": self._version},
-            "/admin/v2/brokers/configuration/runtime": {"GET": self._runtime},
             "/admin/v2/brokers/leaderBroker": {"GET": self._leader},
             # Whatever it is named.
             "/admin/v2/brokers/{cluster}": {"GET": self._brokers},
@@ -125,24 +95,24 @@ class HttpTenants:
     def _checked(self, given: Json) -> Json:
         clusters = given.get("allowedClusters") or []
         roles = given.get("adminRoles") or []
-        if not _are_texts(clusters) or not clusters or not all(map(str.strip, clusters)):
+        if not are_texts(clusters) or not clusters or not all(map(str.strip, clusters)):
             raise precondition("Clusters cannot be empty or blank")
         if any(cluster != CLUSTER and cluster not in self._control.store.catalog.clusters for cluster in clusters):
             raise precondition("Clusters do not exist")
-        if not _are_texts(roles):
+        if not are_texts(roles):
             raise precondition("adminRoles are strings")
         if any(role != role.strip() for role in roles):
             raise precondition("AdminRoles contains whitespace in the beginning or end.")
         return {"adminRoles": roles, "allowedClusters": clusters}
 
     async def _make(self, call: Call) -> Answer:
-        name = _entity(call.names["tenant"], "Tenant name is not valid")
+        name = entity(call.names["tenant"], "Tenant name is not valid")
         given = await call.object()
         tenants = self._control.store.catalog.tenants
         data = self._checked(given)
         if name in tenants:
             raise conflict("Tenant already exist")
-        if len(tenants) >= MAX_TENANTS:
+        if len(tenants) >= min(self._control.options.of("maxTenants") or MAX_TENANTS, MAX_TENANTS):
             raise too_many("Exceed the maximum number of tenants")
         await self._control.store.commit({"do": "tenant", "name": name, "data": data})
         return NO_CONTENT
@@ -157,64 +127,18 @@ class HttpTenants:
 
     async def _delete(self, call: Call) -> Answer:
         name = call.names["tenant"]
-        self._found(call, "Tenant doesn't exist")
         if call.flag("force"):
-            raise RefusedError(405, "NotAllowedError", "Broker doesn't allow forced deletion of tenants")
+            if not self._control.options.of("forceDeleteTenantAllowed"):
+                raise RefusedError(405, "NotAllowedError", "Broker doesn't allow forced deletion of tenants")
+            self._found(call, "Tenant doesn't exist")
+            for namespace in self._control.store.catalog.namespaces_of(name):
+                await self._control.delete_topics(namespace)
+                await self._control.delete_namespace(namespace)
+        self._found(call, "Tenant doesn't exist")
         if self._control.store.catalog.namespaces_of(name):
             raise conflict("The tenant still has active namespaces")
         await self._control.store.commit({"do": "no-tenant", "name": name})
         return NO_CONTENT
-
-    # --- clusters ---------------------------------------------------------------------------------------------------
-
-    def _all_clusters(self) -> dict[str, Json]:
-        self._control.store.check()
-        ours: Json = {"serviceUrl": self._urls.web, "brokerServiceUrl": self._urls.broker}
-        if self._urls.broker_tls:
-            ours["brokerServiceUrlTls"] = self._urls.broker_tls
-        return {CLUSTER: ours, **self._control.store.catalog.clusters}
-
-    async def _clusters(self, call: Call) -> Answer:
-        return json_of(sorted(self._all_clusters()))
-
-    async def _cluster(self, call: Call) -> Answer:
-        found = self._all_clusters().get(call.names["cluster"])
-        if found is None:
-            raise not_found(NO_CLUSTER)
-        await self._control.store.settled()
-        return json_of({**_CLUSTER_ALWAYS, **found})
-
-    async def _make_cluster(self, call: Call) -> Answer:
-        given = await call.json()
-        if given is None:
-            raise RefusedError(400, "MetadataError", "cluster data is required")
-        name, data = _entity(call.names["cluster"], "Cluster name is not valid"), _cluster(object_of(given))
-        there_are = self._all_clusters()
-        if name in there_are:
-            raise conflict("Cluster already exists")
-        if len(there_are) >= MAX_CLUSTERS:
-            raise too_many("there are as many clusters as there may be")
-        await self._control.store.commit({"do": "cluster", "name": name, "data": data})
-        return Answer(200)
-
-    async def _change_cluster(self, call: Call) -> Answer:
-        name, data = call.names["cluster"], _cluster(await call.object())
-        if name not in self._all_clusters():
-            raise not_found(NO_CLUSTER)
-        await self._control.store.commit({"do": "cluster", "name": name, "data": data})
-        return Answer(200)
-
-    async def _delete_cluster(self, call: Call) -> Answer:
-        name = call.names["cluster"]
-        if name not in self._all_clusters():
-            raise not_found(NO_CLUSTER)
-        if name == CLUSTER or self._is_used(name):
-            raise precondition("Cluster not empty")
-        await self._control.store.commit({"do": "no-cluster", "name": name})
-        return NO_CONTENT
-
-    def _is_used(self, cluster: str) -> bool:
-        return any(cluster in tenant["allowedClusters"] for tenant in self._control.store.catalog.tenants.values())
 
     # --- the broker -------------------------------------------------------------------------------------------------
 
@@ -249,10 +173,6 @@ class HttpTenants:
     async def _version(self, call: Call) -> Answer:
         return text_of(f"mq-shards {metadata.version('mq-shards')}")
 
-    async def _runtime(self, call: Call) -> Answer:
-        """The options of a real broker that apply here: pulsar-admin learns from them which cluster this is."""
-        return json_of({"clusterName": CLUSTER, "brokerServicePort": _port(self._urls.broker)})
-
     async def _leader(self, call: Call) -> Answer:
         return json_of({"brokerId": self._urls.broker_id, "serviceUrl": self._urls.web})
 
@@ -281,24 +201,12 @@ class HttpTenants:
         return await self._metrics()
 
 
-def _port(url: str) -> str | None:
-    return url.rpartition(":")[2] or None
-
-
-def _are_texts(found: Any) -> bool:  # noqa: ANN401
+def are_texts(found: Any) -> bool:  # noqa: ANN401
     return isinstance(found, list) and all(isinstance(one, str) for one in found)
 
 
-def _entity(name: str, reason: str) -> str:
+def entity(name: str, reason: str) -> str:
     try:
         return check_entity(name)
     except PulsarNameError:
         raise precondition(reason) from None
-
-
-def _cluster(given: Json) -> Json:
-    for name, value in given.items():
-        kind = _CLUSTER_FIELDS.get(name)
-        if value is not None and (kind is None or not isinstance(value, kind)):
-            raise precondition(f"a cluster's {name} cannot be that")
-    return {name: value for name, value in given.items() if value is not None}

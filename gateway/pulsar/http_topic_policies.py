@@ -237,7 +237,7 @@ class HttpTopicPolicies:
     async def _value(self, call: Call, key: str) -> Any:  # noqa: ANN401
         """A policy of the topic; with the flag `applied`, if it has none, that of its namespace, or what holds then."""
         name, topic = await self._found(call)
-        of_namespace = self._control.namespace(name.namespace).policies
+        of_namespace = self._control.of_namespace(self._control.namespace(name.namespace))
         await self._control.store.settled()
         if not call.flag("applied"):
             return topic.policies.get(key)

@@ -7,6 +7,7 @@ from typing import Any, Final
 from mq_shards.gateway.pulsar import bundles
 from mq_shards.gateway.pulsar.catalog import CLUSTER, Json
 
+INACTIVE_MODES: Final = ("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up")
 SUBSCRIPTION_TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 # A real broker's own defaults.
 MAX_UNACKED_PER_CONSUMER: Final = 50_000
@@ -39,10 +40,12 @@ _ALWAYS: Final[Json] = {
     "topicDispatchRate": {},
 }
 
+_UNSHOWN: Final = frozenset({"bundle_quotas", "anti_affinity_group"})
+
 
 def shown(policies: Json) -> Json:
     """The policies as GET of a namespace shows them."""
-    return {**_ALWAYS, **policies}
+    return {**_ALWAYS, **{name: value for name, value in policies.items() if name not in _UNSHOWN}}
 
 
 def told(policies: Json) -> Json:
@@ -83,6 +86,7 @@ def told(policies: Json) -> Json:
         "subscribe_rate": _subscribing((policies.get("clusterSubscribeRate") or {}).get(CLUSTER)),
         "publish_messages": max(0, int(publish.get("publishThrottlingRateInMsg", 0))),
         "publish_bytes": max(0, int(publish.get("publishThrottlingRateInByte", 0))),
+        "group": policies.get("resource_group"),
         "subscription_types": policies.get("subscription_types_enabled") or list(SUBSCRIPTION_TYPES),
         "auto_subscription": bool(
             (policies.get("autoSubscriptionCreationOverride") or {}).get("allowAutoSubscriptionCreation", True)

@@ -15,7 +15,6 @@ from mq_shards.gateway.pulsar.schemas import STRATEGIES
 
 QUOTA_TYPES: Final = ("destination_storage", "message_age")
 QUOTA_POLICIES: Final = ("producer_request_hold", "producer_exception", "consumer_backlog_eviction")
-INACTIVE_MODES: Final = ("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up")
 MAX_BOOKIES: Final = 5  # of a ledger, as a real broker has it: nothing is made of it here
 _OF_KIND: Final[dict[type, Callable[[object, str], Any]]] = {
     bool: scalars.flag,
@@ -149,8 +148,9 @@ def _inactive(given: Any) -> Json | None:  # noqa: ANN401
     if given is None:
         return None
     found = _numbers(given, {"maxInactiveDurationSeconds": 0, "deleteWhileInactive": False})
-    mode = given.get("inactiveTopicDeleteMode", INACTIVE_MODES[0])
-    if mode not in INACTIVE_MODES or (found["deleteWhileInactive"] and found["maxInactiveDurationSeconds"] <= 0):
+    mode = given.get("inactiveTopicDeleteMode", policies_module.INACTIVE_MODES[0])
+    is_never = found["deleteWhileInactive"] and found["maxInactiveDurationSeconds"] <= 0
+    if mode not in policies_module.INACTIVE_MODES or is_never:
         raise precondition("Invalid inactive topic policies")
     return {"inactiveTopicDeleteMode": mode, **found}
 

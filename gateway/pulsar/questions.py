@@ -90,10 +90,11 @@ class Questions:
 
     def _tell_policies(self, namespace: str, topic: str | None) -> None:
         found = self._control.store.catalog.namespaces.get(namespace)
-        said: Json = {"namespace": namespace, "policies": None if found is None else policies.told(found.policies)}
+        of_namespace = self._control.of_namespace(found) if found is not None else {}
+        said: Json = {"namespace": namespace, "policies": None if found is None else policies.told(of_namespace)}
         if found is not None and topic is not None:
             own = found.topics[topic].policies if topic in found.topics else {}
-            said |= {"topic": topic, "topic_policies": policies.told_of_topic(found.policies, own)}
+            said |= {"topic": topic, "topic_policies": policies.told_of_topic(of_namespace, own)}
         self._calls.tell("pulsar.policies", orjson.dumps(said))
 
     def _tell_permissions(self, tenant: str) -> None:

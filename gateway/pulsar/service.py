@@ -17,10 +17,15 @@ from mq_shards.gateway.pulsar.core import Core
 from mq_shards.gateway.pulsar.http import PulsarHttp
 from mq_shards.gateway.pulsar.http_access import Access
 from mq_shards.gateway.pulsar.http_all import HttpAll
+from mq_shards.gateway.pulsar.http_broker_options import HttpBrokerOptions
 from mq_shards.gateway.pulsar.http_broker_stats import HttpBrokerStats
 from mq_shards.gateway.pulsar.http_bundles import HttpBundles
+from mq_shards.gateway.pulsar.http_clusters import HttpClusters
+from mq_shards.gateway.pulsar.http_isolation import HttpIsolation
 from mq_shards.gateway.pulsar.http_messages import HttpMessages
 from mq_shards.gateway.pulsar.http_namespaces import HttpNamespaces
+from mq_shards.gateway.pulsar.http_quotas import HttpQuotas
+from mq_shards.gateway.pulsar.http_resource_groups import HttpResourceGroups
 from mq_shards.gateway.pulsar.http_schemas import HttpSchemas
 from mq_shards.gateway.pulsar.http_subscriptions import HttpSubscriptions
 from mq_shards.gateway.pulsar.http_tenants import HttpTenants, Urls
@@ -63,6 +68,11 @@ class PulsarService:
             **HttpTenants(control, urls, lambda: shared.broker.health, lambda: metrics.scrape(figures.families)).routes,
             **HttpNamespaces(control).routes,
             **HttpBundles(control).routes,
+            **HttpBrokerOptions(control, urls, settings).routes,
+            **HttpClusters(control, urls).routes,
+            **HttpIsolation(control, urls).routes,
+            **HttpQuotas(control).routes,
+            **HttpResourceGroups(control).routes,
             **HttpSchemas(control).routes,
             **HttpTransactions(control, self._coordinator, urls.broker).routes,
             **HttpTopics(control, self._compaction, self._upkeep, stats).routes,

@@ -110,7 +110,7 @@ class Upkeep:
 
     async def _timed(self, namespace: Namespace, name: str) -> list[str]:
         """The topics of a namespace to which a policy applies that takes effect with time."""
-        if _is_timed(namespace.policies):
+        if _is_timed(self._control.of_namespace(namespace)):
             return await self._control.topics(name, PERSISTENT)
         return [name for name, topic in namespace.topics.items() if _is_timed(topic.policies)]
 

@@ -90,10 +90,6 @@ def test_others_have_their_turn_while_the_topics_of_a_bundle_are_chosen(monkeypa
 
 
 def test_what_is_asked_of_a_load_balancer_and_a_jvm_is_read_by_pulsar_admin(server: PulsarServer) -> None:
-    quota = {"msgRateIn": 40.0, "msgRateOut": 120.0, "bandwidthIn": 1e5, "bandwidthOut": 3e5, "memory": 80.0}
-    for path in ("resource-quotas", "resource-quotas/public/default/0x00000000_0x40000000"):
-        assert asked(server, "GET", path) == (200, quota | {"dynamic": True})
-        assert asked(server, "POST", path)[0] == 501
     assert asked(server, "GET", "broker-stats/mbeans") == (200, [])
     assert asked(server, "GET", "broker-stats/allocator-stats/default")[1]["directArenas"] == []
     assert asked(server, "GET", "broker-stats/allocator-stats/x") == (

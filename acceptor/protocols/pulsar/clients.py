@@ -119,7 +119,7 @@ class Terms(NamedTuple):
     delays: bool = True
     max_delay_ms: int = 0
     max_message_bytes: int = 0  # 0: the broker's
-    rate: Rate = NO_RATE
+    rates: tuple[Rate, Rate] = (NO_RATE, NO_RATE)
 
 
 NO_TERMS: Final = Terms()

@@ -47,10 +47,14 @@ def _rate(told: Any, *of: str) -> Rate:  # noqa: ANN401
     return Rate(of, min(max(messages, 0), MAX_COUNT), min(max(count, 0), MAX_COUNT), period_s)
 
 
-def rate_of_producers(topic: TopicName, policies: dict[str, Any]) -> Rate:
-    """The rate of all producers of a topic together."""
+def rates_of_producers(topic: TopicName, policies: dict[str, Any]) -> tuple[Rate, Rate]:
+    """The rates of all producers of a topic together, and of those of all topics of its namespace's resource group."""
     told = policies.get("publish_messages", 0), policies.get("publish_bytes", 0), 1
-    return _rate(told, topic.core, "publish")
+    group = policies.get("group")
+    return (
+        _rate(told, topic.core, "publish"),
+        _rate((group[1], group[2], 1), "", "group", group[0]) if group else NO_RATE,
+    )
 
 
 def rates_of_consumers(topic: TopicName, subscription: str, policies: dict[str, Any]) -> tuple[Rate, Rate]:

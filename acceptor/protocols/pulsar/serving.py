@@ -49,7 +49,7 @@ from mq_shards.acceptor.protocols.pulsar.names import (
 from mq_shards.acceptor.protocols.pulsar.permissions import Permissions
 from mq_shards.acceptor.protocols.pulsar.producers import Producers
 from mq_shards.acceptor.protocols.pulsar.pulsar import Pulsar
-from mq_shards.acceptor.protocols.pulsar.rates import rate_of_producers, rates_of_consumers
+from mq_shards.acceptor.protocols.pulsar.rates import rates_of_consumers, rates_of_producers
 from mq_shards.acceptor.protocols.pulsar.tls import context_of
 from mq_shards.acceptor.protocols.pulsar.topics import Topics
 from mq_shards.acceptor.protocols.pulsar.transactions import Transactions
@@ -162,10 +162,10 @@ class PulsarServing(Pulsar):
         policies = self._catalog.policies(topic)
         there = policies.get("deduplication")
         deduplicates = bool(self._settings["deduplication"] if there is None else there)
-        rate = rate_of_producers(topic, policies)
+        rates = rates_of_producers(topic, policies)
         terms = Terms(
             deduplicates, policies.get("delayed_delivery", True), policies.get("max_delay_ms", 0),
-            policies.get("max_message_bytes", 0), rate,
+            policies.get("max_message_bytes", 0), rates,
         )  # fmt: skip
         return NO_TERMS if terms == NO_TERMS else terms
 

@@ -161,7 +161,7 @@ static void publish(struct acceptor *a, struct connection *c, struct pulsar_prod
     uint32_t messages = headers.parts > 0 ? headers.parts : 1;
     producer->counts[0].messages += messages;
     producer->counts[0].bytes += pulsar_length(entry->all);
-    if (producer->rate != NULL) pulsar_take_published(a, producer, messages, pulsar_length(entry->all));
+    if (producer->rates != NULL) pulsar_take_published(a, producer, messages, pulsar_length(entry->all));
     struct message request = {.kind = MSG_PUBLISH,
                               .flags =
                                   MSG_DURABLE | MSG_RETAIN | MSG_HEADERS | MSG_OF_PRODUCER | (is_due ? MSG_DUE : 0),
@@ -218,7 +218,7 @@ bool pulsar_send(struct acceptor *a, struct connection *c, const struct pulsar_s
         return true;
     }
     if (!pulsar_may_send(a, c, producer->worker)) return false;
-    if (producer->rate != NULL && !pulsar_may_publish(a, c, producer)) return false;
+    if (producer->rates != NULL && !pulsar_may_publish(a, c, producer)) return false;
     if (a->bridges && !bridge_may_publish(a, c)) return false;
     pulsar_split_entry(bytes, &entry);
     uint32_t crc = entry.has_checksum ? crc32c_extend(0, entry.checked.at, pulsar_length(entry.checked)) : 0;
@@ -266,7 +266,7 @@ void pulsar_published(struct acceptor *a, struct connection *c, const struct pul
 
 void pulsar_producer_free(struct pulsar *p, struct pulsar_producer *producer) {
     pulsar_table_remove(&p->producers, producer->id, producer->number);
-    free(producer->rate);
+    free(producer->rates);
     free(producer);
 }
 
@@ -333,7 +333,8 @@ static int64_t limit_producer(struct acceptor *a, struct connection *c, struct p
     producer->delays = terms.delays != 0;
     producer->max_delay_ms = terms.max_delay_ms;
     producer->max_message_bytes = terms.max_message_bytes < UINT32_MAX ? (uint32_t)terms.max_message_bytes : UINT32_MAX;
-    return pulsar_limit_producer(a, c, producer, &terms.rate) ? CALL_DONE : CALL_CLOSED;
+    const struct pulsar_rate rates[PULSAR_RATES_OF_PRODUCER] = {terms.rate, terms.group};
+    return pulsar_limit_producer(a, c, producer, rates) ? CALL_DONE : CALL_CLOSED;
 }
 
 static int64_t open_producer(struct acceptor *a, struct connection *c, struct pulsar_producer *producer,

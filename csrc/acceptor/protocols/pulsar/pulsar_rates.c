@@ -121,7 +121,12 @@ static void look_at(struct acceptor *a, struct connection *c, uint64_t due_ns) {
 /* --- producers ---------------------------------------------------------------------------------------------------- */
 
 bool pulsar_may_publish(struct acceptor *a, struct connection *c, const struct pulsar_producer *producer) {
-    uint64_t from = allowed_from(bucket_of(a, producer->rate));
+    uint64_t from = 0;
+    for (uint32_t i = 0; i < PULSAR_RATES_OF_PRODUCER; i++) {
+        if (producer->rates[i].key == 0) continue;
+        uint64_t until = allowed_from(bucket_of(a, &producer->rates[i]));
+        if (until > from) from = until;
+    }
     if (from <= a->now_ns) return true;
     look_at(a, c, from);
     return stalled(c, STALL_OUTSTANDING);
@@ -129,7 +134,8 @@ bool pulsar_may_publish(struct acceptor *a, struct connection *c, const struct p
 
 void pulsar_take_published(struct acceptor *a, const struct pulsar_producer *producer, uint64_t messages,
                            uint64_t bytes) {
-    take(a, producer->rate, messages, bytes);
+    for (uint32_t i = 0; i < PULSAR_RATES_OF_PRODUCER; i++)
+        if (producer->rates[i].key != 0) take(a, &producer->rates[i], messages, bytes);
 }
 
 /* Replaces the rates of a producer or consumer; having none takes no memory. False when memory is short. */
@@ -152,8 +158,8 @@ static bool replace(struct acceptor *a, struct connection *c, struct pulsar_rate
 }
 
 bool pulsar_limit_producer(struct acceptor *a, struct connection *c, struct pulsar_producer *producer,
-                           const struct pulsar_rate *rate) {
-    if (!replace(a, c, &producer->rate, rate, 1)) return false;
+                           const struct pulsar_rate *rates) {
+    if (!replace(a, c, &producer->rates, rates, PULSAR_RATES_OF_PRODUCER)) return false;
     /* It may be waiting for the former rate: check again. */
     pulsar_wake(a, c);
     return true;

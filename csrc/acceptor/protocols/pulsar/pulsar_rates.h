@@ -8,9 +8,9 @@
 bool pulsar_may_publish(struct acceptor *a, struct connection *c, const struct pulsar_producer *producer);
 void pulsar_take_published(struct acceptor *a, const struct pulsar_producer *producer, uint64_t messages,
                            uint64_t bytes);
-/* Gives a producer another rate; false when memory is short, with nothing changed. */
+/* Gives a producer other rates; false when memory is short, with nothing changed. */
 bool pulsar_limit_producer(struct acceptor *a, struct connection *c, struct pulsar_producer *producer,
-                           const struct pulsar_rate *rate);
+                           const struct pulsar_rate *rates);
 /* Gives the worker as many permits of a consumer with rates as may be used now. */
 void pulsar_lend(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer);
 void pulsar_take_delivered(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer,

@@ -28,6 +28,7 @@
 
 enum {
     PULSAR_MAX_PARTS = 16384,     /* most producers of a connection, and most consumers */
+    PULSAR_RATES_OF_PRODUCER = 2, /* the rate of its topic and that of a resource group */
     PULSAR_RATES_OF_CONSUMER = 2, /* the rate of its topic and that of its subscription */
     PULSAR_MAX_PENDING = 1000,    /* most SENDs and acknowledgements under way on a connection */
     PULSAR_MAX_WITH_PYTHON = 256, /* most commands of a connection that Python has not answered */
@@ -62,7 +63,7 @@ enum { PULSAR_COUNTED = 3 };
 struct pulsar_producer {
     uint64_t id;
     struct pulsar_counts counts[PULSAR_COUNTED];
-    struct pulsar_rate *rate; /* NULL: none */
+    struct pulsar_rate *rates; /* PULSAR_RATES_OF_PRODUCER of them; NULL: it has none */
     uint32_t number, topic;
     uint32_t pending; /* SENDs without a receipt yet */
     uint8_t worker;
