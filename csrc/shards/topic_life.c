@@ -185,7 +185,10 @@ enum outcome topic_subscription(struct worker *w, uint32_t topic, const struct c
     const struct topic *t = topic_at(&w->topics, topic);
     if (handover_goes_on(t)) return MORE;
     if (topic_make_durable(w, topic, status) == LATER) return LATER;
-    if (*status == STATUS_OK && wish->start) {
+    /* Who takes the jobs over waits until all are in the stream, too: of those that are deleted meanwhile, recovery has
+     * what had entered before. */
+    bool jobs_enter = !t->subscription_count && t->keeping && !t->jobs_joined;
+    if (*status == STATUS_OK && (wish->start || jobs_enter)) {
         enum outcome outcome = topic_retain_all(w, topic, status);
         if (outcome != DONE) return outcome;
     }

@@ -37,6 +37,11 @@ def asks(bench: Channels) -> int:
     return slot
 
 
+def subscribes(bench: Channels, channel: str) -> None:
+    head = struct.pack("<QQIIHHI", 60 * SECOND, 900 * SECOND, 0, 0, len(channel), 0, 4)
+    bench.raw(lib.MSG_SUBSCRIBE, 6, topic=bench.topic("t"), body=head + channel.encode() + b"{ab}")
+
+
 def all_of(bench: Channels, conn: int = 3) -> list[int]:
     came: list[int] = []
     while some := seqs(bench.turn(), conn):
@@ -146,6 +151,26 @@ def test_who_retains_while_what_waited_becomes_jobs_has_all_of_it_after_a_restar
     bench.restart()
     assert begin(bench, 4, EARLIEST, channel="d").seq == first
     assert all_of(bench, 4) == came
+
+
+@pytest.mark.parametrize("turns", range(4))
+def test_those_that_are_deleted_while_a_channel_is_to_have_them_are_there_after_a_restart_or_not_before(
+    bench: Channels, turns: int
+) -> None:
+    ids = put(bench, MANY)
+    produce(bench)
+    bench.pass_turn()  # a piece of them is in
+    subscribes(bench, "d")
+    for _ in range(turns):
+        bench.pass_turn()
+    for id in ids[:MANY:2]:
+        bench.raw(DELETE, 5, id=id)
+    bench.turn()
+    read(bench, 1, EARLIEST)
+    came = all_of(bench, 1)
+    bench.restart()
+    read(bench, 1, EARLIEST)
+    assert all_of(bench, 1) == came
 
 
 @pytest.mark.parametrize("turns", range(1, 12))
