@@ -14,11 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from mq_shards.pipeline.client import Address
 from mq_shards.pipeline.declarative.settings import PREFIX
 from mq_shards.pipeline.lag import Lag
 from mq_shards.pipeline.lineage import Dataset, Lineage
 from mq_shards.pipeline.options import OptionError, names_of
 from mq_shards.pipeline.project import Project, ProjectError
+from mq_shards.pipeline.sink_log import local_path
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server, write_to_textfile
 
 MAX_TOPICS: Final = 1000  # most topics that have a lag of their own: those furthest behind
@@ -159,7 +161,7 @@ def datasets(options: argparse.Namespace, connection: Mapping[str, str]) -> tupl
             names = names_of("topics", known["topics"])
     if said.get("to_topic"):
         names = [said["to_topic"]]
-    topics = [Dataset(f"mqshards://{known['brokers']}", (said.get("prefix") or "") + name) for name in names]
+    topics = [Dataset(_namespace(known["brokers"]), (said.get("prefix") or "") + name) for name in names]
     if said.get("archive"):  # replay
         return [_directory(said["archive"])], topics
     made = said.get("to") or said.get("dir")
@@ -186,7 +188,18 @@ def _known(said: Mapping[str, Any], connection: Mapping[str, str]) -> dict[str, 
     return known
 
 
+def _namespace(brokers: str) -> str:
+    """Names brokers by host and port, however they are spoken to: a topic has one name."""
+    with contextlib.suppress(ValueError):  # the job itself reports it
+        brokers = ",".join(str(Address.parse(text)) for text in brokers.split(",") if text.strip())
+    return f"mqshards://{brokers}"
+
+
 def _directory(path: str | Path) -> Dataset:
-    text = str(path)
-    scheme, slashes, rest = text.partition("://")
-    return Dataset(f"{scheme}://", rest) if slashes else Dataset("file", str(Path(text).resolve()))
+    """Names a place as OpenLineage's rules do (spec/Naming.md), and so as other programs do."""
+    try:
+        return Dataset("file", str(local_path(str(path)).resolve()))
+    except ValueError:
+        scheme, _, rest = str(path).partition("://")
+        authority, _, name = rest.partition("/")
+        return Dataset(f"{scheme}://{authority}", f"/{name}" if scheme == "hdfs" else name or "/")

@@ -178,6 +178,20 @@ def test_what_is_secret_in_a_url_is_not_told(url: str) -> None:
     assert "secret" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("to", "named"),
+    [
+        ("file:///r/x", Dataset("file", "/r/x")),
+        ("hdfs://n:8020/a/b", Dataset("hdfs://n:8020", "/a/b")),
+        ("s3a://bucket/a/b", Dataset("s3a://bucket", "a/b")),
+    ],
+)
+def test_datasets_are_named_as_others_name_them_however_they_are_written(to: str, named: Dataset) -> None:
+    said = argparse.Namespace(job="archive", to=to, topics="t")
+    read, made = telemetry.datasets(said, {"brokers": "https://a:4181, b"})
+    assert (read, made) == ([Dataset("mqshards://a:4181,b:4180", "t")], [named])
+
+
 def test_inputs_and_outputs_are_what_the_job_reads_and_makes(tmp_path: Path) -> None:
     def of(**said: object) -> list[list[tuple[str, str]]]:
         both = telemetry.datasets(argparse.Namespace(**said), CONNECTION)
