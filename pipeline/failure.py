@@ -21,7 +21,7 @@ _FRAME: Final = re.compile(r"\n\s+(?:at [\w.$/<>]+\(|\.\.\. \d+ more).*")
 _CAUSE: Final = re.compile(r"^\s*Caused by: (?:\w+\.)*([\w$]+): (.+)$", re.MULTILINE)
 # An error that the source or the sink raises for its reader; of any other the stack says where it comes from.
 _OURS: Final = re.compile(
-    r"(?:^|: )(?:mq_shards\.pipeline\.[\w.]+Error: |ImportError: executor .* cannot read or write mqshards: )",
+    r"(?:^|: )(?:mq_shards\.pipeline\.[\w.]+Error: |ImportError: \w+ .* cannot read or write mqshards: )",
     re.MULTILINE,
 )
 _CHAINED: Final = (

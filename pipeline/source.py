@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import pyspark
-from mq_shards.pipeline.arriving import Arrives
+from mq_shards.pipeline.arriving import Arrives, ArrivesItself
 from mq_shards.pipeline.batch import BatchReader, PlainBatchReader
 from mq_shards.pipeline.columns import SCHEMA
 from mq_shards.pipeline.options import OptionError, ReadOptions
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 COUNTS_NO_COLUMNS: Final = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 1)
 
 
-class MqShards(Arrives, DataSource):
+class MqShards(Arrives, DataSource, metaclass=ArrivesItself):
     """Topics of mq-shards brokers (docs/pipeline.md). A schema that has only some of the columns reads only those."""
 
     reader_type: ClassVar[type[PlainBatchReader]] = BatchReader
