@@ -43,7 +43,10 @@ _OPTIONS: Final = (
 # What is called otherwise in Spark's Kafka source; difflib would not find it.
 _OF_KAFKA: Final = {
     "kafka.bootstrap.servers": "brokers", "kafka.group.id": "subscription", "groupidprefix": "subscription",
+    "fetchoffset.numretries": "pollTimeoutMs", "fetchoffset.retryintervalms": "pollTimeoutMs",
 }  # fmt: skip
+# What nobody has to ask for here.
+_ANYWAY: Final = {"includeheaders": "rows have headers anyway, in attributes"}
 _BOOLEANS: Final = {"true": True, "false": False}
 _ASKED_BYTES: Final = 2048  # most bytes of names in a request
 
@@ -173,6 +176,7 @@ def check_known(given: Iterable[str], known: Sequence[str]) -> None:
             near = [_OF_KAFKA.get(name.lower(), ""), *difflib.get_close_matches(name.lower(), names, 1, 0.5)]
             meant = next((names[found.lower()] for found in near if found.lower() in names), "")
             hint = f"did you mean {meant}?" if meant else f"there are {', '.join(known)}"
+            hint = _ANYWAY.get(name.lower(), hint)
             raise OptionError(f"{name}: there is no such option; {hint}")
 
 

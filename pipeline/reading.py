@@ -28,6 +28,7 @@ MAX_RECORD_BYTES: Final = (1 << 30) + (64 << 10)  # the largest body a broker ta
 CORRUPT_TRIES: Final = 3
 NOT_FOUND: Final = 404
 PAUSE_S: Final = 0.02
+_STRICT: Final = "failOnDataLoss is true; with false the query goes on"
 
 log = logging.getLogger(__name__)
 
@@ -186,7 +187,7 @@ class RangeReader:
     def _skip_corrupt(self, error: Exception) -> None:
         seq = self._decoder.next_seq
         if self._fail_on_data_loss:
-            raise DataLossError(f"{self._range}: {error}; failOnDataLoss is true") from error
+            raise DataLossError(f"{self._range}: {error}; {_STRICT}") from error
         log.warning("%s: %s; it is left out", self._range, error)
         self._decoder.skip_to(seq + 1)
 
@@ -203,5 +204,5 @@ class RangeReader:
         if self._damage:
             text += f", and the broker has damage at {self._damage} (shard/segment/bytes)"
         if self._fail_on_data_loss:
-            raise DataLossError(f"{text}; failOnDataLoss is true")
+            raise DataLossError(f"{text}; {_STRICT}")
         log.warning("%s; they are left out", text)

@@ -23,6 +23,8 @@ from pyspark.sql.types import StructType
         ("maxOffsetPerTriger", "did you mean maxOffsetsPerTrigger?"),
         ("kafka.bootstrap.servers", "did you mean brokers?"),
         ("kafka.group.id", "did you mean subscription?"),
+        ("fetchOffset.numRetries", "did you mean pollTimeoutMs?"),
+        ("includeHeaders", "rows have headers anyway, in attributes"),
         ("path", "there are brokers, topic, "),
     ],
 )
