@@ -17,7 +17,6 @@ from typing import Final
 import pyspark
 from mq_shards import pipeline
 from mq_shards.pipeline import worker_python
-from mq_shards.pipeline.declarative.restart import python_path
 from mq_shards.pipeline.failure import CAUSES
 from mq_shards.pipeline.options import OptionError
 from mq_shards.pipeline.standing_back import NICENESS, be_nice, begin_nice_session, told_if_busy
@@ -132,7 +131,7 @@ def open_session(
         be_nice(nice)  # if the broker runs here too, its clients come first
         if text := told_if_busy(nice, os.getloadavg()[0], os.cpu_count() or 1):
             print(text, file=sys.stderr)
-        worker_python.use(python_path(*sys.path))
+        worker_python.use()
         builder = (
             builder.config("spark.driver.host", "127.0.0.1")
             .config("spark.driver.bindAddress", "127.0.0.1")

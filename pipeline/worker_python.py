@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Final
 
 import pyspark
+from mq_shards.pipeline.declarative.restart import python_path
 
 SCRIPT: Final = Path(__file__).with_suffix(".sh")
 
 
-def use(path: str) -> None:
-    """Sets what a JVM that is started from here on, and its Python processes, see. `path`: their PYTHONPATH."""
+def use(path: str = "") -> None:
+    """Sets what a JVM that is started from here on, and its Python processes, see. `path`: their PYTHONPATH; if not
+    given, what this process imports from."""
+    path = path or python_path(*sys.path)
     os.environ["PYTHONPATH"] = path
     os.environ["MQ_PIPELINE_PYTHONPATH"] = path
     os.environ["MQ_PIPELINE_PYTHON"] = sys.executable
