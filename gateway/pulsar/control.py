@@ -458,7 +458,8 @@ class Control:
             return await self.put_schema(name, new)
         live = self.store.catalog.live_schemas(str(name.base))
         if not live:
-            raise RefusedError(409, "IncompatibleSchema", "Topic does not have schema to check")
+            why = f"Failed to add schema to an active topic with empty(BYTES) schema: new schema type {new.type}"
+            raise RefusedError(409, "IncompatibleSchema", why)
         strategy = self.strategy(name)
         if strategy in READ_AS_LATEST:
             strategy = "BACKWARD"

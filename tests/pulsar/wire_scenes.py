@@ -194,6 +194,16 @@ SCENES: Final[dict[str, list[Step]]] = {
         _producer("proto", producer=5, schema=_schema(AVRO, 4, "A")),
         _consumer("proto", schema=_schema(AVRO_MORE, 3, "A")), ("a", "getSchema", {"topic": _topic("proto")}),
     ],
+    "schemas of consumers of what has none": [
+        _looked_up("plain"), _producer("plain"), _consumer("plain", schema=_schema("", 1)),
+        _consumer("plain", consumer=2, schema=_schema(AVRO, 4, "A")),
+        _looked_up("heard"), _consumer("heard", consumer=3), _consumer("heard", consumer=4, subscription="t", schema=_schema("", 1)),
+        _producer("heard", producer=2, schema=_schema("", 1)),
+        _consumer("heard", consumer=5, subscription="t", schema=_schema(AVRO, 2, "A")),
+        _looked_up("was"), _producer("was", producer=3, schema=_schema(AVRO, 4, "A")),
+        ("a", "DELETE", {"path": "schemas/public/default/was/schema"}),
+        _consumer("was", consumer=6, schema=_schema(AVRO, 4, "A")),
+    ],
     "schemas that are deleted": [
         ("a", "PUT", {"path": "persistent/public/default/deleted/partitions", "body": 2}),
         _looked_up("deleted-partition-0"),
