@@ -24,7 +24,10 @@
  * What is done with these, and logged:
  *
  *   finish.c         finished messages go to the log
- *   dispatch.c       messages to consumers
+ *   dispatch.c       messages to consumers, in turn; dispatch_keyed.c, by key
+ *   dispatch_message.c what becomes of one message
+ *   chunks.c         chunks of one message go to one consumer
+ *   deliver.c        a message is sent to a consumer
  *   non_persistent.c messages that are not stored
  *   consume.c        a consumer's requests
  *   dismiss.c        consumers leave

@@ -24,6 +24,10 @@ static inline enum readable record_readable(struct worker *w, const struct shard
 static inline enum readable message_readable(struct worker *w, const struct topic *t, const struct record *r) {
     return record_readable(w, shard_of_topic(w, t), r);
 }
+/* The record of a message, whether it can be read or not; NULL: it was a reader's, and is gone. */
+static inline const struct record *message_record(const struct worker *w, const struct topic *t, uint64_t seq) {
+    return log_read(shard_of_topic(w, t)->log, stream_place(&t->stream, seq));
+}
 /* The record of a message in its topic's stream; NULL: none, or its beginning (log_read_head) cannot be read. */
 const struct record *message_head(const struct worker *w, const struct topic *t, uint64_t seq);
 /* The head of a job's record; NULL: it cannot be read. */
