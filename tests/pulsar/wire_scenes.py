@@ -197,7 +197,8 @@ SCENES: Final[dict[str, list[Step]]] = {
     "schemas of consumers of what has none": [
         _looked_up("plain"), _producer("plain"), _consumer("plain", schema=_schema("", 1)),
         _consumer("plain", consumer=2, schema=_schema(AVRO, 4, "A")),
-        _looked_up("heard"), _consumer("heard", consumer=3), _consumer("heard", consumer=4, subscription="t", schema=_schema("", 1)),
+        _looked_up("heard"), _consumer("heard", consumer=3),
+        _consumer("heard", consumer=4, subscription="t", schema=_schema("", 1)),
         _producer("heard", producer=2, schema=_schema("", 1)),
         _consumer("heard", consumer=5, subscription="t", schema=_schema(AVRO, 2, "A")),
         _looked_up("was"), _producer("was", producer=3, schema=_schema(AVRO, 4, "A")),
