@@ -99,7 +99,7 @@ def checked(namespace: str, boundaries: Boundaries, bundle: str) -> tuple[int, i
     upper = dict(itertools.pairwise(boundaries)).get(low)
     named = f"{namespace}/{range_of(low, high)}"
     if upper is None:
-        raise precondition(f"Invalid lower boundary for bundle {named}")
+        raise precondition(f"Cannot find bundle {named} in the bundles list")
     if upper != high:
         expected = f"Expected upper boundary of {namespace}/{range_of(low, upper)}"
         raise precondition(f"Invalid upper boundary for bundle {named}. {expected}")

@@ -36,6 +36,7 @@ from mq_shards.gateway.pulsar.clients import Clients
 from mq_shards.gateway.pulsar.core import Core, durable_channels, shown_channels
 from mq_shards.gateway.pulsar.listing import Listing
 from mq_shards.gateway.pulsar.refusals import RefusedError, bad_name, conflict, not_found, precondition, too_many
+from mq_shards.gateway.pulsar.relative_rates import RelativeRates
 from mq_shards.gateway.pulsar.schema_checks import SchemaChecks
 from mq_shards.gateway.pulsar.schemas import IncompatibleError, InvalidSchemaError, WrongDefaultError
 from mq_shards.gateway.pulsar.store import Store
@@ -80,6 +81,7 @@ class Control:
         self.core: Final = core
         self.clients: Final = clients
         self.admission: Final = Admission(core, clients)
+        self.relative_rates: Final = RelativeRates(time.monotonic)
         self.options: Final = BrokerOptions(lambda: store.catalog)
         self.schema_checks: Final = SchemaChecks()
         self.subscription_properties: Final = SubscriptionProperties(store, core)
@@ -183,7 +185,7 @@ class Control:
         if asked is not None:
             await self.admission.check(name, asked, policies, has_schema=has_schema)
         of_namespace = self.of_namespace(namespace)
-        own = policies_module.told_of_topic(of_namespace, self._own_policies(name))
+        own = policies_module.told_of_topic(of_namespace, self.own_policies(name))
         return {"policies": policies_module.told(of_namespace), "topic_policies": own, "schema": has_schema}
 
     async def _make(self, name: TopicName) -> None:
@@ -193,7 +195,7 @@ class Control:
 
     def policies_of(self, name: TopicName) -> Json:
         """A topic's policies in stored form: its own over its namespace's. A partition has those of its topic."""
-        return policies_module.of_topic(self.of_namespace(self.namespace(name.namespace)), self._own_policies(name))
+        return policies_module.of_topic(self.of_namespace(self.namespace(name.namespace)), self.own_policies(name))
 
     def of_namespace(self, namespace: Namespace) -> Json:
         """What holds for a namespace: its own policies, and the broker's options where it does not say otherwise."""
@@ -203,10 +205,11 @@ class Control:
         limits = resource_groups.limits_of(self.store.catalog, found)
         return found if limits is None else {**found, "resource_group": limits}
 
-    def _own_policies(self, name: TopicName) -> Json:
+    def own_policies(self, name: TopicName) -> Json:
         topics = self.namespace(name.namespace).topics
         topic = topics.get(str(name)) or topics.get(str(name.base))
-        return topic.policies if topic is not None else {}
+        found, published = topic.policies if topic is not None else {}, self.relative_rates.of(name)
+        return {**found, **published} if published else found
 
     @staticmethod
     def _beyond(namespace: Namespace, name: TopicName) -> bool:
@@ -401,7 +404,7 @@ class Control:
 
     def strategy(self, name: TopicName) -> str:
         """The topic's own; else that of its namespace, else the broker's."""
-        for policies in (self._own_policies(name), self.namespace(name.namespace).policies):
+        for policies in (self.own_policies(name), self.namespace(name.namespace).policies):
             found = str(policies.get("schema_compatibility_strategy", "UNDEFINED"))
             if found != "UNDEFINED":
                 return found

@@ -31,6 +31,8 @@ ACTIONS: Final = ("produce", "consume", "functions", "sources", "sinks", "packag
 MAX_ROLES: Final = 1000
 ANTI_AFFINITY: Final = "anti_affinity_group"
 MAX_GROUP_BYTES: Final = 1024
+BOOKIES: Final = "bookie_affinity_group"
+BOOKIE_GROUPS: Final = ("bookkeeperAffinityGroupPrimary", "bookkeeperAffinityGroupSecondary")
 # What old clients set, and nobody obeys where there is a schema_compatibility_strategy.
 OLD_STRATEGY: Final = "schema_auto_update_compatibility_strategy"
 OLD_STRATEGIES: Final = (
@@ -90,13 +92,14 @@ class HttpNamespaces:
                 "GET": self._unset(None), "POST": self._no_filters, "DELETE": self._keep_unset,
             },
             f"{ns}/persistence/bookieAffinity": {
-                "GET": self._keep_unset, "POST": self._not_here, "DELETE": self._keep_unset,
+                "GET": self._bookies, "POST": self._set_bookies, "DELETE": self._no_bookies,
             },
             f"{ns}/antiAffinity": {
                 "GET": self._group, "POST": self._set_group, "DELETE": self._no_group,
             },
             # The first part of this path is a cluster.
             "/admin/v2/namespaces/{tenant}/antiAffinity/{namespace}": {"GET": self._anti_affinity},
+            "/admin/namespaces/{tenant}/antiAffinity/{namespace}": {"GET": self._anti_affinity},  # of pulsar-admin
             f"{ns}/schemaAutoUpdateCompatibilityStrategy": {"GET": self._old_strategy, "PUT": self._set_old_strategy},
         }  # fmt: skip
         for name, policy in POLICIES.items():
@@ -118,7 +121,7 @@ class HttpNamespaces:
         self._control.store.check()
         if call.names["tenant"] != CLUSTER:
             raise precondition(f"Cluster {call.names['tenant']} does not exist.")
-        tenant = call.fields.get("tenant")
+        tenant = call.fields.get("tenant", call.fields.get("property"))
         if tenant is None:
             raise RefusedError(400, "MetadataError", "Tenant should not be null")
         catalog = self._control.store.catalog
@@ -146,6 +149,21 @@ class HttpNamespaces:
 
     async def _no_group(self, call: Call) -> Answer:
         return await self._set(call, ANTI_AFFINITY, None)
+
+    async def _bookies(self, call: Call) -> Answer:
+        found = self._found(call).policies.get(BOOKIES)
+        await self._control.store.settled()
+        return NO_CONTENT if found is None else json_of(found)
+
+    async def _set_bookies(self, call: Call) -> Answer:
+        given = await call.object()
+        found = {name: given[name] for name in BOOKIE_GROUPS if given.get(name) is not None}
+        if not all(isinstance(group, str) for group in found.values()):
+            raise RefusedError(400, "MetadataError", "groups of bookies are names")
+        return await self._set(call, BOOKIES, found)
+
+    async def _no_bookies(self, call: Call) -> Answer:
+        return await self._set(call, BOOKIES, None)
 
     async def _old_strategy(self, call: Call) -> Answer:
         found = self._found(call).policies.get(OLD_STRATEGY)

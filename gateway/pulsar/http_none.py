@@ -72,7 +72,7 @@ ROUTES: Routes = {
         for kind in _OF_WORKER
         for below in ("/{tenant}", *_BELOW)
     },
-    "/admin/v2/worker/{what}": {"GET": _NO_WORKER},
+    **{f"/admin/v2/{kind}/{{what}}": {"GET": _NO_WORKER} for kind in ("worker", "worker-stats")},
     **{f"/admin/v3/packages/{{type}}{below}": dict.fromkeys(_ALL_METHODS, _NO_PACKAGES) for below in _BELOW},
     f"{_CLUSTER}/migrate": {"GET": _missing("Cluster does not exist"), "POST": _CANNOT_MIGRATE},
     "/admin/v2/bookies/all": {"GET": _empty({"bookies": []})},

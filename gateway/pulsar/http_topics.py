@@ -32,7 +32,7 @@ class HttpTopics:
         self.routes: Routes = {
             "/admin/v2/{domain}/{tenant}/{namespace}": {"GET": self._list},
             "/admin/v2/{domain}/{tenant}/{namespace}/partitioned": {"GET": self._list_partitioned},
-            TOPIC: {"PUT": self._make, "DELETE": self._delete},
+            TOPIC: {"GET": self._list_in_bundle, "PUT": self._make, "DELETE": self._delete},
             f"{TOPIC}/partitions": {
                 "GET": self._partitions, "PUT": self._make_partitioned, "POST": self._grow,
                 "DELETE": self._delete_partitioned,
@@ -40,7 +40,7 @@ class HttpTopics:
             f"{TOPIC}/stats": {"GET": self._stats_of},
             f"{TOPIC}/partitioned-stats": {"GET": self._partitioned_stats},
             f"{TOPIC}/internalStats": {"GET": self._internal},
-            f"{TOPIC}/internal-info": {"GET": self._no_ledgers},
+            f"{TOPIC}/internal-info": {"GET": self._info},
             f"{TOPIC}/partitioned-internalStats": {"GET": self._partitioned_internal},
             f"{TOPIC}/unload": {"PUT": self._unload},
             f"{TOPIC}/terminate": {"POST": self._terminate},
@@ -72,6 +72,16 @@ class HttpTopics:
             boundaries = bundles.boundaries_of(self._control.namespace(call.namespace).policies)
             some = in_pieces(names)
             names = [one async for piece in some for one in piece if bundles.bundle_of(boundaries, one) == bundle]
+        await self._control.store.settled()
+        return json_of(names)
+
+    async def _list_in_bundle(self, call: Call) -> Answer:
+        """Of topics that are not persistent those in a bundle, which is where another path has a topic."""
+        if self._domain(call) == PERSISTENT:
+            raise RefusedError(405, "NotAllowedError", "HTTP 405 Method Not Allowed")
+        boundaries = bundles.boundaries_of(self._control.namespace(call.namespace, "Namespace does not exist").policies)
+        low, high = bundles.checked(call.namespace, boundaries, call.names["topic"])
+        names = await bundles.in_range(low, high, await self._control.topics(call.namespace, NON_PERSISTENT))
         await self._control.store.settled()
         return json_of(names)
 
@@ -189,9 +199,11 @@ class HttpTopics:
     async def _internal(self, call: Call) -> Answer:
         return json_of(await self._stats.internal(await self._one(call)))
 
-    async def _no_ledgers(self, call: Call) -> Answer:
-        await self._control.check_exists(call.topic(self._control))
-        raise not_found("this broker has no ledgers, of which it could show what is noted: see internalStats")
+    async def _info(self, call: Call) -> Answer:
+        name = call.topic(self._control)
+        await self._control.check_exists(name)
+        parts = {str(part): await self._stats.info(part) for part in self._control.parts(name)}
+        return json_of({"version": 0, "partitions": parts} if parts.keys() != {str(name)} else parts[str(name)])
 
     async def _partitioned_internal(self, call: Call) -> Answer:
         name, topic = self._of_partitions(call)

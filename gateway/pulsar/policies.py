@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from mq_shards.gateway.pulsar import bundles
@@ -40,7 +41,7 @@ _ALWAYS: Final[Json] = {
     "topicDispatchRate": {},
 }
 
-_UNSHOWN: Final = frozenset({"bundle_quotas", "anti_affinity_group"})
+_UNSHOWN: Final = frozenset({"bundle_quotas", "anti_affinity_group", "bookie_affinity_group"})
 
 
 def shown(policies: Json) -> Json:
@@ -56,8 +57,9 @@ def told(policies: Json) -> Json:
         return default if found is None else int(found)
 
     def rate(name: str) -> list[int] | None:
-        return _dispatch((policies.get(name) or {}).get(CLUSTER))
+        return _dispatch((policies.get(name) or {}).get(CLUSTER), published)
 
+    published = policies.get("published") or (0, 0)
     retention = policies.get("retention_policies") or {}
     publish = (policies.get("publishMaxMessageRate") or {}).get(CLUSTER, {})
     delayed = policies.get("delayed_delivery_policies") or {}
@@ -81,7 +83,7 @@ def told(policies: Json) -> Json:
         "dispatch": rate("topicDispatchRate"),
         "subscription_dispatch": rate("subscriptionDispatchRate"),
         "subscription_rates": {
-            name: _dispatch(one) for name, one in (policies.get("dispatchRateOfSubscriptions") or {}).items()
+            name: _dispatch(one, published) for name, one in (policies.get("dispatchRateOfSubscriptions") or {}).items()
         },
         "subscribe_rate": _subscribing((policies.get("clusterSubscribeRate") or {}).get(CLUSTER)),
         "publish_messages": max(0, int(publish.get("publishThrottlingRateInMsg", 0))),
@@ -96,11 +98,14 @@ def told(policies: Json) -> Json:
     }
 
 
-def _dispatch(rate: Json | None) -> list[int] | None:
-    """Messages, bytes (0: no limit) and the period in seconds; None: no rate is set."""
+def _dispatch(rate: Json | None, published: Sequence[int]) -> list[int] | None:
+    """Messages, bytes (0: no limit) and the period in seconds; None: no rate is set. `published`: messages and bytes a
+    second, which a relative rate is more than."""
     if not rate:
         return None
     found = [max(0, int(rate.get(f"dispatchThrottlingRateIn{what}") or 0)) for what in ("Msg", "Byte")]
+    if rate.get("relativeToPublishRate"):
+        found = [own and own + of_others for own, of_others in zip(found, published, strict=True)]
     return [*found, max(1, int(rate.get("ratePeriodInSecond") or 1))] if any(found) else None
 
 

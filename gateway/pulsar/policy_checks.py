@@ -173,7 +173,7 @@ def rate_of(given: Any) -> Json | None:  # noqa: ANN401
     return {CLUSTER: _numbers(given, {"publishThrottlingRateInMsg": -1, "publishThrottlingRateInByte": -1})}
 
 
-def replicator_rate(given: Any) -> Json | None:  # noqa: ANN401
+def dispatch_rate(given: Any) -> Json | None:  # noqa: ANN401
     if given is None:
         return None
     return _numbers(
@@ -185,13 +185,6 @@ def replicator_rate(given: Any) -> Json | None:  # noqa: ANN401
             "ratePeriodInSecond": 0,
         },
     )
-
-
-def dispatch_rate(given: Any) -> Json | None:  # noqa: ANN401
-    found = replicator_rate(given)
-    if found is not None and found["relativeToPublishRate"]:
-        raise RefusedError(501, "NotAllowedError", "this broker has no rates relative to that of publishing")
-    return found
 
 
 def subscribe_rate(given: Any) -> Json | None:  # noqa: ANN401
@@ -258,7 +251,7 @@ POLICIES: Final[dict[str, Policy]] = {
     "inactiveTopicPolicies": Policy("inactive_topic_policies", _inactive),
     "dispatchRate": Policy("topicDispatchRate", by_cluster(dispatch_rate), of_cluster=True),
     "subscriptionDispatchRate": Policy("subscriptionDispatchRate", by_cluster(dispatch_rate), of_cluster=True),
-    "replicatorDispatchRate": Policy("replicatorDispatchRate", by_cluster(replicator_rate), of_cluster=True),
+    "replicatorDispatchRate": Policy("replicatorDispatchRate", by_cluster(dispatch_rate), of_cluster=True),
     "subscribeRate": Policy("clusterSubscribeRate", by_cluster(subscribe_rate), of_cluster=True),
     "deduplicationSnapshotInterval": Policy(
         "deduplicationSnapshotIntervalSeconds",

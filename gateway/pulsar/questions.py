@@ -93,7 +93,7 @@ class Questions:
         of_namespace = self._control.of_namespace(found) if found is not None else {}
         said: Json = {"namespace": namespace, "policies": None if found is None else policies.told(of_namespace)}
         if found is not None and topic is not None:
-            own = found.topics[topic].policies if topic in found.topics else {}
+            own = self._control.own_policies(self._control.name(topic))
             said |= {"topic": topic, "topic_policies": policies.told_of_topic(of_namespace, own)}
         self._calls.tell("pulsar.policies", orjson.dumps(said))
 

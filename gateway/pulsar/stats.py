@@ -289,6 +289,21 @@ class Stats:
             "compactedLedger": _compacted_ledger(position, figures),
         }
 
+    async def info(self, name: TopicName) -> Json:
+        """What a real broker notes of a topic's ledgers and cursors; when it did so is not known here."""
+        found = await self.internal(name)
+        noted: Json = {"version": 0, "creationDate": _NO_TIME, "modificationDate": _NO_TIME}
+        ledgers = [
+            {"ledgerId": one["ledgerId"], "entries": one["entries"], "size": one["size"], "isOffloaded": False}
+            for one in found.get("ledgers", ())
+        ]
+        cursors: Json = {}
+        for cursor, figures in found["cursors"].items():
+            ledger, _, entry = figures.get("markDeletePosition", "-1:-1").rpartition(":")
+            place = {"ledgerId": int(ledger), "entryId": int(entry)}
+            cursors[cursor] = {**noted, "cursorsLedgerId": -1, "markDelete": place}
+        return {**noted, "ledgers": ledgers, "cursors": cursors}
+
     async def position(self, name: TopicName) -> Position:
         """Positions of a topic, which must exist. If no worker has it yet, makes it there."""
         await self._control.check_exists(name)

@@ -23,6 +23,7 @@ from mq_shards.gateway.pulsar.compaction import RUNNING, Compaction
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import NoSubscriptionError, NoTopicError, used_channels
 from mq_shards.gateway.pulsar.refusals import RefusedError
+from mq_shards.gateway.pulsar.relative_rates import is_relative
 from mq_shards.gateway.pulsar.retention import POLICY as RETENTION
 from mq_shards.gateway.pulsar.retention import Retention
 from mq_shards.gateway.pulsar.sizes import entry_bytes
@@ -78,6 +79,7 @@ class Upkeep:
         over: dict[str, str] = {}
         self._control.store.check()
         await self._retention.begin()
+        self._control.relative_rates.begin()
         self._seen = set()
         async for name, policies in self._topics():
             try:
@@ -87,6 +89,8 @@ class Upkeep:
             except Exception:  # concerns one topic: the others are looked after
                 log.exception("cannot look after %s", name)
         await self._retention.end()
+        for name in self._control.relative_rates.end():
+            self._control.policies_changed(name.namespace, str(name))
         await self._tell_producers(over)
         self._idle = {key: since for key, since in self._idle.items() if key in self._seen}
         await self._control.subscription_properties.drop_deleted()
@@ -130,6 +134,8 @@ class Upkeep:
         if ttl_s > 0:
             await self._expire(name, figures, ttl_s)
         await self._retention.look_after(name, figures, policies)
+        if is_relative(policies):
+            self._control.relative_rates.look_at(name, figures)
         await self._look_at_quotas(name, figures, policies.get(QUOTAS) or {}, over)
         minutes = int(policies.get(EXPIRATION) or 0)
         if minutes > 0:
@@ -230,7 +236,7 @@ class Upkeep:
 
 
 def _is_timed(policies: Json) -> bool:
-    return any(policies.get(key) for key in TIMED)
+    return any(policies.get(key) for key in TIMED) or is_relative(policies)
 
 
 def _backlog(channel: Channel) -> int:

@@ -93,6 +93,9 @@ SCENES: Final[dict[str, list[Step]]] = {
         ("GET", "persistent/public/counted?bundle=0x80000000_0xffffffff"),
         ("GET", "persistent/public/counted?bundle=0x80000000"),
         ("DELETE", f"{N}/counted/0x80000000_0xffffffff"),
+        ("GET", "non-persistent/public/counted/0x80000000_0xffffffff"),
+        ("GET", "non-persistent/public/counted/0x90000000_0xffffffff"),
+        ("GET", "non-persistent/public/counted/junk"),
         *(("DELETE", f"persistent/public/counted/t{i}") for i in range(6)),
         ("DELETE", f"{N}/counted"),
     ],
@@ -148,6 +151,10 @@ SCENES: Final[dict[str, list[Step]]] = {
         ("GET", "namespaces/standalone/antiAffinity/grp"),
         ("DELETE", f"{N}/apart/antiAffinity"),
         ("GET", f"{N}/apart/antiAffinity"),
+        ("POST", f"{N}/apart/persistence/bookieAffinity", {"bookkeeperAffinityGroupPrimary": "x"}),
+        ("GET", f"{N}/apart/persistence/bookieAffinity"),
+        ("DELETE", f"{N}/apart/persistence/bookieAffinity"),
+        ("GET", f"{N}/apart/persistence/bookieAffinity"),
         ("GET", f"{N}/apart/schemaAutoUpdateCompatibilityStrategy"),
         *(
             (method, f"{N}/apart/schemaAutoUpdateCompatibilityStrategy", *body)

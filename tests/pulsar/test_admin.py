@@ -20,7 +20,6 @@ DIFFERS: Final = {
     "GET /status.html": "a standalone has no file for it; a broker behind a balancer says ok",
     "GET persistent/public/default/ended/backlogSize": "is not there: 404",
     "DELETE persistent/public/default/ended": "a real broker's compaction is a client, here there is none",
-    "POST namespaces/public/seldom/persistence/bookieAffinity": "there are no bookies: cannot be set",
     "PUT persistent/public/default/unnamed/partitions": "400, where a real broker fails with 500",
     "POST schemas/public/default/withschema/schema NOSUCHTYPE": "422 and a reason, where a real broker has a stack",
 }

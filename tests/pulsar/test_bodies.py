@@ -121,10 +121,10 @@ def _routes() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     "path",
-    ["bookies/racks-info/b:1", "resourcegroups/r", "/admin/v3/transactions/transactionCoordinator/replicas"],
+    ["bookies/racks-info/b:1", "clusters/far/migrate", "/admin/v3/transactions/transactionCoordinator/replicas"],
 )
 def test_what_there_is_none_of_here_cannot_be_set_and_says_so(server: PulsarServer, path: str) -> None:
-    found = request(server.http, "", "", "PUT" if "groups" in path else "POST", path, {})
+    found = request(server.http, "", "", "POST", path, {})
     assert found["status"] == 501
     assert found["json"]["reason"].startswith("this broker has ")
 

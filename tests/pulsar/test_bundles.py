@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import http.client
 import zlib
 from types import SimpleNamespace
 from typing import Any, cast
@@ -126,3 +128,26 @@ def test_what_is_said_of_bundles_agrees_with_what_was_set(server: PulsarServer) 
     assert asked(server, "DELETE", f"{ns}/{now}") == (409, {"reason": "Cannot delete non empty bundle"})
     assert asked(server, "DELETE", "persistent/public/sixteen/t")[0] == 204
     assert asked(server, "DELETE", f"{ns}/{now}")[0] == 204
+
+
+def test_the_namespaces_of_an_anti_affinity_group_are_found_where_pulsar_admin_asks(server: PulsarServer) -> None:
+    ns = "namespaces/public/apart-from-others"
+    assert asked(server, "PUT", ns)[0] == 204
+    body = b"group"  # no JSON: pulsar-admin sends the name as it is
+    with contextlib.closing(http.client.HTTPConnection(server.http, timeout=30)) as connection:
+        connection.request("POST", f"/admin/v2/{ns}/antiAffinity", body, {"Content-Type": "application/json"})
+        assert connection.getresponse().status == 204
+    for path in ("/admin/namespaces/standalone/antiAffinity/group?property=public",
+                 "namespaces/standalone/antiAffinity/group?tenant=public"):  # fmt: skip
+        assert asked(server, "GET", path) == (200, ["public/apart-from-others"])
+    assert asked(server, "GET", "namespaces/standalone/antiAffinity/group?tenant=pulsar") == (200, [])
+
+
+def test_topics_that_are_not_persistent_are_listed_by_bundle(server: PulsarServer, wire: Wire) -> None:
+    name = "non-persistent://public/default/by-bundle"
+    wire.producer(name)
+    bundle = bundle_of(DEFAULT, name)
+    assert name in asked(server, "GET", f"non-persistent/public/default/{bundle}")[1]
+    other = next(one for one in names_of(DEFAULT) if one != bundle)
+    assert name not in asked(server, "GET", f"non-persistent/public/default/{other}")[1]
+    assert asked(server, "GET", f"persistent/public/default/{bundle}")[0] == 405
