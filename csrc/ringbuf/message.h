@@ -518,6 +518,9 @@ struct subscribe {
 /* Before the horizon of the topic's compacted view the consumer gets only messages in the view; the others count as
  * finished. */
 #define SUBSCRIBE_COMPACTED 32u
+/* With POLICY_TURNS: redeliveries come before new messages, in the order of their seqs. As the policy, this is decided
+ * by the first consumer for all who join it; but one that says otherwise is not refused. */
+#define SUBSCRIBE_AGAIN_FIRST 64u
 
 struct subscribe_start {
     uint32_t start;  /* enum start */
@@ -529,7 +532,7 @@ struct subscribe_start {
  * is FULL. */
 enum policy {
     /* Consumers that may take a message take turns, among those with the lowest `priority`. Redeliveries take turns
-     * with new messages. */
+     * with new messages, unless they come first (SUBSCRIBE_AGAIN_FIRST). */
     POLICY_TURNS = 0,
     /* With these, redeliveries come before new messages, in the order of their seqs. */
     POLICY_EXCLUSIVE, /* a single consumer; a second one is FULL */

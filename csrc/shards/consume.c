@@ -75,6 +75,7 @@ static bool is_whole(const struct message *m, struct wish *out) {
     out->policy = (struct policy_wish){0};
     if (m->body_bytes < sizeof *s) return false;
     memcpy(s, body, sizeof *s);
+    out->policy.again_first = (s->flags & SUBSCRIBE_AGAIN_FIRST) != 0;
     size_t bytes = sizeof *s + (size_t)s->name_bytes + s->description_bytes;
     if (s->description_bytes > DESCRIPTION_MAX_BYTES || m->body_bytes < bytes) return false;
     out->name = (const char *)body + sizeof *s;

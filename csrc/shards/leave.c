@@ -30,6 +30,7 @@ bool subscription_leave(struct worker *w, uint32_t subscription) {
     s->paused = s->blocked = false;
     s->number = s->turn = s->active = 0;
     s->policy = POLICY_TURNS;
+    s->again_first = false;
     if (buries) stream_bury(w, topic);
     if (buries || t->ending || s->reader)
         subscription_orphan(w, subscription);

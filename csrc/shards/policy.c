@@ -49,7 +49,8 @@ static void limit_inflight(struct worker *w, uint32_t subscription, uint32_t mos
 
 bool policy_prepare(struct worker *w, uint32_t subscription, const struct policy_wish *wish) {
     struct subscription *s = worker_subscription(w, subscription);
-    return s->consumers || wish->policy.policy == POLICY_TURNS || redelivery_order(w, s, w->piece / 2 + 1);
+    bool any_order = wish->policy.policy == POLICY_TURNS && !wish->again_first;
+    return s->consumers || any_order || redelivery_order(w, s, w->piece / 2 + 1);
 }
 
 uint8_t policy_admit(struct worker *w, uint32_t subscription, const struct policy_wish *wish) {
@@ -60,6 +61,7 @@ uint8_t policy_admit(struct worker *w, uint32_t subscription, const struct polic
     if (status != STATUS_OK || s->consumers) return status;
     s->admitted = true;
     s->policy = (uint8_t)wish->policy.policy;
+    s->again_first = wish->again_first;
     s->active = 0;
     return STATUS_OK;
 }
@@ -196,7 +198,7 @@ uint32_t policy_order(const struct worker *w, uint32_t subscription) {
 bool policy_joined(struct worker *w, uint32_t consumer, const struct policy_wish *wish) {
     struct consumer *c = worker_consumer(w, consumer);
     struct subscription *s = worker_subscription(w, c->subscription);
-    if (!subscription_is_ordered(s)) return rotation_prefer(w, consumer, wish->policy.priority);
+    if (s->policy == POLICY_TURNS) return rotation_prefer(w, consumer, wish->policy.priority);
     if (!(c->rank = rank_of(wish, (uint64_t)c->client << 32 | c->number))) return false;
     redelivery_look_anew(s);
     if (s->policy == POLICY_FAILOVER) choose_beside(w, c->subscription, consumer);
@@ -206,7 +208,7 @@ bool policy_joined(struct worker *w, uint32_t consumer, const struct policy_wish
 
 void policy_left(struct worker *w, uint32_t subscription, uint32_t consumer) {
     struct subscription *s = worker_subscription(w, subscription);
-    if (!subscription_is_ordered(s)) return;
+    if (s->policy == POLICY_TURNS) return;
     redelivery_look_anew(s);
     s->rechoose = true;
     if (s->active == consumer) s->active = 0;

@@ -9,6 +9,7 @@ struct policy_wish {
     const char *name;
     const uint8_t *ranges;
     uint32_t range_count;
+    bool again_first; /* see SUBSCRIBE_AGAIN_FIRST */
 };
 /* To be called before policy_admit until it returns true: brings the redeliveries into the order the policy needs,
  * piece by piece. */

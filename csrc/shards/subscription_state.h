@@ -94,9 +94,11 @@ struct subscription {
     bool passed_by_age; /* of a topic's RETENTION_NAME: messages it has passed are gone unless others refer to them */
     bool pinned;        /* in the shard's list of subscriptions that retention waits for */
     bool gone;          /* it cannot be found any more, and releases its messages piece by piece (leave.c) */
+    bool lets_go;       /* it is emptied or deleted piece by piece (drain.c), as the log says already */
     bool view_known;    /* of a compacted view: view_last is known */
     bool admitted;      /* it has, or has had, consumers */
-    uint8_t policy;     /* enum policy of its present consumers, or else of the last ones */
+    uint8_t policy;     /* enum policy of its present consumers, or else of the last ones; ... */
+    bool again_first;   /* ... and with POLICY_TURNS whether redeliveries come first */
     uint16_t upto_part; /* see upto_seq */
     uint32_t next_pinned;
     uint32_t active; /* POLICY_FAILOVER: the active consumer; 0: none */
@@ -323,8 +325,9 @@ static inline uint64_t subscription_horizon(const struct topic *t) {
     uint64_t horizon = topic_given_until(t);
     return t->blocked && t->blocked_seq < horizon ? t->blocked_seq : horizon;
 }
+/* Whether redeliveries come before new messages, in the order of their seqs. */
 static inline bool subscription_is_ordered(const struct subscription *s) {
-    return s->policy != POLICY_TURNS;
+    return s->policy != POLICY_TURNS || s->again_first;
 }
 /* Whether its subscription's policy lets a consumer take messages at all. */
 static inline bool policy_lets(const struct subscription *s, uint32_t consumer) {

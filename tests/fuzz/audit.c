@@ -117,12 +117,25 @@ static uint32_t audit_left(const struct worker *w, uint32_t subscription) {
     return inflight;
 }
 
+/* Redeliveries are in the order of their seqs, but for those that are still to be put into it. */
+static void audit_order(const struct worker *w, const struct subscription *s) {
+    uint64_t before = 0;
+    for (uint32_t n = s->redelivery_first; n != s->redelivery_unsorted;) {
+        const struct delivery *d = delivery_at(&w->subscriptions, n);
+        assert(d->sorted && d->seq >= before);
+        before = d->seq;
+        n = d->following;
+    }
+    assert(!s->redelivery_unsorted || !s->consumers || !subscription_is_ordered(s));
+}
+
 static uint32_t audit_subscription(const struct worker *w, uint32_t subscription, uint32_t topic) {
     const struct subscription *s = at(w, subscription);
     uint32_t consumers = 0, inflight = audit_left(w, subscription);
     assert(s->topic == topic);
     assert(s->redeliveries == count_deliveries(w, s->redelivery_first, subscription, DELIVERY_REDELIVERED));
     assert(s->deferred == count_deliveries(w, s->deferred_first, subscription, DELIVERY_DEFERRED));
+    audit_order(w, s);
     for (uint32_t c = s->consumer_first; c; c = consumer_at(&w->subscriptions, c)->next, consumers++) {
         audit_consumer(w, c, subscription);
         inflight += consumer_at(&w->subscriptions, c)->inflight;

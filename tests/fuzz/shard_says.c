@@ -317,6 +317,7 @@ void say_subscribe(uint32_t acceptor, struct connection *c) {
     s.name_bytes = (uint16_t)channel_name(channel, (char *)scratch + sizeof s);
     if (scratch[sizeof s + 1] == '#') s.flags = SUBSCRIBE_EPHEMERAL;
     if (!pick(3)) s.flags |= SUBSCRIBE_HEADERS;
+    if (!pick(2)) s.flags |= SUBSCRIBE_AGAIN_FIRST;
     if (!pick(8)) s.flags |= (uint16_t)(2u << pick(15));
     memset(scratch + sizeof s + s.name_bytes, 'd', s.description_bytes);
     size_t bytes = sizeof s + s.name_bytes + s.description_bytes;

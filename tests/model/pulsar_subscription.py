@@ -213,7 +213,11 @@ class Subscription:
         assert list(frame.body.ack_set) in (entry.words, words_of(entry.left)), f"{at} has {entry.words}"
         if self.kind == FAILOVER:
             self._taken_over(consumer, at)
-        assert at not in set().union(*(one.held for one in self.consumers.values())), f"{at} is held"
+        held = set().union(*(one.held for one in self.consumers.values()))
+        assert at not in held, f"{at} is held"
+        if self.kind == SHARED:
+            before = [n for n in range(at) if self.entries[n].left and n not in held]
+            assert not before, f"{at} comes before {before}"
         if self._counted:
             count = frame.body.redelivery_count
             assert entry.times <= count <= entry.times + entry.kept, f"{at} was asked for {entry.times} times"

@@ -134,6 +134,7 @@ def wanted_of(body: Message, topic: TopicName, start: Start, most_in_flight: int
     """The body of a SUBSCRIBE."""
     name, consumer_name = body.subscription.encode(), body.consumer_name.encode()
     flags = lib.SUBSCRIBE_HEADERS | lib.SUBSCRIBE_POLICY | lib.SUBSCRIBE_START | lib.SUBSCRIBE_UNCOUNTED
+    flags |= lib.SUBSCRIBE_AGAIN_FIRST
     if body.read_compacted:
         flags |= lib.SUBSCRIBE_COMPACTED
     if not body.durable:
