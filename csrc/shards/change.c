@@ -68,6 +68,7 @@ static enum outcome drain(struct worker *w, uint32_t client, uint32_t subscripti
     uint64_t until = what == CHANGE_EMPTY ? subscription_horizon(t) : t->stream.end;
     bool begins = !client_at(&w->clients, client)->done;
     enum outcome outcome = subscription_drain(w, client, subscription, until, UINT64_MAX);
+    if (outcome == MORE) worker_subscription(w, subscription)->lets_go = true;
     struct shard *shard = shard_of_topic(w, t);
     if (outcome == MORE && begins && s->number && shard_reserve(w, shard, 1, 0, false) == LOG_OK)
         shard_log_emptied(w, shard, s->topic, s->number, until);
@@ -85,6 +86,7 @@ static enum outcome change_subscription(struct worker *w, uint32_t client, uint3
     *status = STATUS_OK;
     if (drain(w, client, subscription, what) == MORE) return MORE;
     if (s->number && room_reserve(w, shard, 2, 2 * s->name_bytes, false, status) == LATER) return LATER;
+    s->lets_go = false;
     if (*status != STATUS_OK) return DONE;
     bool last_of_ephemeral = false;
     switch (what) {

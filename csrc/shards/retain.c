@@ -256,13 +256,20 @@ static void join_listed(struct worker *w, uint32_t topic, const struct job_list 
     free(ids);
 }
 
+/* Whether a channel of the topic is being emptied or deleted piece by piece. */
+static bool any_lets_go(struct worker *w, const struct topic *t) {
+    uint32_t n = t->subscriptions;
+    for (; n && !worker_subscription(w, n)->lets_go; worker_walk(w, 1)) n = worker_subscription(w, n)->next;
+    return n != 0;
+}
+
 enum outcome topic_retain(struct worker *w, uint32_t topic, uint8_t *status) {
     struct topic *t = topic_at(&w->topics, topic);
     struct shard *s = shard_of_topic(w, t);
     if (topic_make_durable(w, topic, status) == LATER) return LATER;
     if (*status != STATUS_OK || t->stream.retains || topic_non_persistent(t)) return DONE;
-    /* Recovery does all of a handover where it began: what that still has in the stream would then not be retained. */
-    if (handover_goes_on(t)) return MORE;
+    /* Recovery does all of that where it began: what is still in the stream would then not be retained. */
+    if (handover_goes_on(t) || any_lets_go(w, t)) return MORE;
     bool many = topic_jobs(t) && (t->handover || jobs_are_many(w, t));
     struct job_list jobs = {0};
     if (!many) jobs = jobs_of_topic(w, topic);

@@ -8,7 +8,7 @@
 void shard_forget_retained(struct worker *w, struct shard *s);
 bool shards_forget_retained(struct worker *w);
 
-/* The topic retains messages from now on; MORE while a handover goes on. */
+/* The topic retains messages from now on; MORE while a handover goes on, or a channel lets go of its messages. */
 enum outcome topic_retain(struct worker *w, uint32_t topic, uint8_t *status);
 /* The same, and the log has all messages that a client may go back to; MORE or LATER until it has. */
 enum outcome topic_retain_all(struct worker *w, uint32_t topic, uint8_t *status);

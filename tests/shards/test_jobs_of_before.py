@@ -173,6 +173,33 @@ def test_those_that_are_deleted_while_a_channel_is_to_have_them_are_there_after_
     assert all_of(bench, 1) == came
 
 
+@pytest.mark.parametrize("retain", [produce, attach])
+@pytest.mark.parametrize("what", [lib.CHANGE_EMPTY, lib.CHANGE_DELETE])
+@pytest.mark.parametrize("holds", ["in flight", "delayed", "ahead, beside another", "waiting"])
+def test_who_retains_while_a_channel_lets_go_has_as_much_of_it_after_a_restart(
+    bench: Channels, holds: str, what: int, retain: Callable[[Channels], None]
+) -> None:
+    """As much as is left of what waits for a first channel, which is written piece by piece; nothing of a channel's."""
+    if holds != "waiting":
+        bench.sub(1, "t", "c", credit=MANY if holds == "in flight" else 0)
+    if "another" in holds:
+        bench.sub(2, "t", "d", credit=MANY)
+    ids = [bench.pub("t", delay=1000 if holds == "delayed" else 0)[0] for _ in range(MANY)]
+    bench.turn()
+    if "another" in holds:
+        bench.fin(2, *ids)
+    bench.raw(lib.MSG_CHANGE, 998, id=0, pri=what, body=b"t" if holds == "waiting" else b"t\nc")
+    bench.pass_turn()  # a piece of them has gone
+    retain(bench)
+    bench.turn()
+    first = begin(bench, 3, EARLIEST, channel="e").seq
+    came = all_of(bench)
+    assert len(came) <= 1 or holds == "waiting"
+    bench.restart()
+    assert begin(bench, 4, EARLIEST, channel="f").seq == first
+    assert all_of(bench, 4) == came
+
+
 @pytest.mark.parametrize("turns", range(1, 12))
 def test_nobody_is_told_where_he_stands_before_they_are_in(bench: Channels, turns: int) -> None:
     ids = put(bench, MANY)
