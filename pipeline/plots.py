@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,7 +17,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-from matplotlib import dates, ticker
+from matplotlib import dates, font_manager, ticker
 from matplotlib.figure import Figure
 
 WIDTH_INCHES: Final = 11.0
@@ -40,9 +41,12 @@ COLOURS: Final = (
     "#332288", "#882255", "#44aa99", "#999933", "#aa4499", "#555555",
 )  # fmt: skip
 DASHES: Final = ("-", "--", ":")
+FONT: Final = "DejaVu Sans"
+# For letters that it lacks, as Chinese ones, in the PNG files: those that are installed. A browser has its own.
+OTHER_FONTS: Final = ("Noto Sans CJK SC", "Noto Sans CJK JP", "WenQuanYi Zen Hei", "Droid Sans Fallback")
 STYLE: Final[Any] = {
     "font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "svg.fonttype": "none",
-    "svg.hashsalt": "report", "font.family": ["DejaVu Sans"],
+    "svg.hashsalt": "report", "font.family": [FONT],
     "text.parse_math": False,  # a topic's name is no formula, though it may look like one
 }  # fmt: skip
 
@@ -190,8 +194,14 @@ def _nothing(axes: Any) -> None:  # noqa: ANN401
     axes.text(0.5, 0.5, "nothing to show", ha="center", transform=axes.transAxes)
 
 
+def _fonts() -> list[str]:
+    there = {font.name for font in font_manager.fontManager.ttflist}
+    return [FONT, *(name for name in OTHER_FONTS if name in there)]
+
+
 def _plot(title: str, height_inches: float, draw: Callable[[Figure, Any], None]) -> Plot:
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context({**STYLE, "font.family": _fonts()}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # it is drawn as a box
         figure = Figure(figsize=(WIDTH_INCHES, height_inches), dpi=DPI, layout="constrained")
         axes = figure.subplots()
         draw(figure, axes)
@@ -202,7 +212,7 @@ def _plot(title: str, height_inches: float, draw: Callable[[Figure, Any], None])
         layout.execute(figure)
         svg = io.StringIO()
         figure.savefig(svg, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-        axes.set_title(title, loc="left", fontweight="bold")
+        axes.set_title(title, loc="left", fontweight="bold", fontfamily=FONT)  # the others may have no bold
         layout.execute(figure)
         png = io.BytesIO()
         figure.savefig(png, format="png")

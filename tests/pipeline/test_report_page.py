@@ -128,6 +128,11 @@ def drawn(topics: int) -> plots.Plot:
     return plots.plot_lines("Rates", "messages a second", {f"topic-{n}<&>": points for n in range(topics)})
 
 
+def test_names_whose_letters_no_font_has_are_drawn_without_a_word(recwarn: pytest.WarningsRecorder) -> None:
+    svg = plots.plot_bars("Talkers", "messages", [("订单 \U000e0041", 3.0)]).svg
+    assert "订单" in svg and [*recwarn] == []
+
+
 def test_the_page_is_whole_needs_nothing_else_and_strangers_names_are_texts() -> None:
     nasty = "<script>alert(1)</script>"
     rows = [{"topic": nasty, "messages": n, "rate": 1.25, "at": T0, "none": None} for n in range(ROWS + 20)]
