@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
 import orjson
-from mq_shards.acceptor.protocols.pulsar.names import NON_PERSISTENT
+from mq_shards.acceptor.protocols.pulsar.names import NON_PERSISTENT, has_cluster, is_local
 
 Record: TypeAlias = dict[str, Any]
 Json: TypeAlias = dict[str, Any]
@@ -129,6 +129,12 @@ class Namespace:
     deleted_partitions: set[str] = field(default_factory=set)
     subscriptions: dict[str, dict[str, Subscription]] = field(default_factory=dict)  # by topic or partition, and name
     changes: int = 0  # how often its topics have changed
+    is_made: bool = True  # False: nobody has made it, and it is there as long as something in it is
+
+
+# A namespace with one cluster in its name of which nothing is there: topics of it can be.
+_OF_UNMADE: Final[Json] = {"bundles": {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1}}
+UNMADE: Final = Namespace(_OF_UNMADE, is_made=False)
 
 
 class Catalog:
@@ -175,7 +181,8 @@ class Catalog:
         for name, data in self.tenants.items():
             yield {"do": "tenant", "name": name, "data": data}
         for name, namespace in self.namespaces.items():
-            yield _namespace_record(name, namespace)
+            if namespace.is_made:
+                yield _namespace_record(name, namespace)
             for topic, what in namespace.topics.items():
                 yield topic_record(name, topic, what)
             for topic in namespace.deleted_partitions:
@@ -199,6 +206,7 @@ class Catalog:
             name: Namespace(
                 found.policies, dict(found.topics), set(found.deleted_partitions),
                 {topic: dict(subscriptions) for topic, subscriptions in found.subscriptions.items()},
+                is_made=found.is_made,
             )
             for name, found in self.namespaces.items()
         }  # fmt: skip
@@ -228,7 +236,7 @@ class Catalog:
             return None if found is None else {"do": of, "name": name, "data": found}
         if of == "namespace":
             namespace = self.namespaces.get(name)
-            return None if namespace is None else _namespace_record(name, namespace)
+            return _namespace_record(name, namespace) if namespace is not None and namespace.is_made else None
         namespace = self.namespaces.get(record["namespace"])
         if namespace is None:
             return None
@@ -238,6 +246,10 @@ class Catalog:
         return None if topic is None else topic_record(record["namespace"], name, topic)
 
     # --- questions --------------------------------------------------------------------------------------------------
+
+    def namespace(self, name: str) -> Namespace | None:
+        """A namespace in which topics can be."""
+        return self.namespaces.get(name, UNMADE if is_local(name) else None)
 
     def topic(self, namespace: str, name: str) -> Topic | None:
         found = self.namespaces.get(namespace)
@@ -279,7 +291,8 @@ class Catalog:
                         yield {"do": "no-schemas", "topic": name}
 
     def namespaces_of(self, tenant: str) -> list[str]:
-        return sorted(name for name in self.namespaces if name.startswith(tenant + "/"))
+        """Those that somebody has made."""
+        return sorted(name for name, one in self.namespaces.items() if name.startswith(tenant + "/") and one.is_made)
 
     # --- records ----------------------------------------------------------------------------------------------------
 
@@ -303,7 +316,7 @@ class Catalog:
         if found is None:
             self.namespaces[record["name"]] = Namespace(record["policies"])
         else:
-            found.policies = record["policies"]
+            found.policies, found.is_made = record["policies"], True
 
     def _no_namespace(self, record: Record) -> None:
         namespace = self.namespaces.pop(record["name"])
@@ -313,14 +326,25 @@ class Catalog:
         for topic in list(namespace.subscriptions):
             self._forget_subscriptions(namespace, topic)
 
+    def _holding(self, name: str) -> Namespace:
+        """The namespace in which something is made."""
+        if has_cluster(name) and name not in self.namespaces:
+            self.namespaces[name] = Namespace(_OF_UNMADE, is_made=False)
+        return self.namespaces[name]
+
+    def _drop_unused(self, name: str) -> None:
+        one = self.namespaces[name]
+        if not (one.is_made or one.topics or one.deleted_partitions or one.subscriptions):
+            del self.namespaces[name]
+
     def _topic(self, record: Record) -> None:
-        namespace = self.namespaces[record["namespace"]]
-        name = record["name"]
-        before = namespace.topics.get(name)
         topic = Topic(
             record["partitions"], record.get("properties", {}), record.get("permissions", {}),
             record.get("policies", {}),
         )  # fmt: skip
+        name = record["name"]
+        namespace = self._holding(record["namespace"])
+        before = namespace.topics.get(name)
         namespace.topics[name] = PLAIN if topic == PLAIN else topic
         namespace.changes += 1
         if before is None:
@@ -338,6 +362,7 @@ class Catalog:
         for i in range(gone.partitions):
             self._forget_subscriptions(namespace, f"{record['name']}-partition-{i}")
         self._forget_partitions(record["namespace"], record["name"], gone.partitions)
+        self._drop_unused(record["namespace"])
 
     def _no_partition(self, record: Record) -> None:
         namespace = self.namespaces[record["namespace"]]
@@ -351,9 +376,9 @@ class Catalog:
         namespace.changes += 1
 
     def _subscription(self, record: Record) -> None:
-        namespace = self.namespaces[record["namespace"]]
         new = Subscription(record.get("properties", {}), record.get("replicated", False))
         topic, name = record["topic"], record["name"]
+        namespace = self._holding(record["namespace"])
         there = namespace.subscriptions.setdefault(topic, {})
         before = there.pop(name, None)
         self.subscription_bytes += new.stored_bytes(name) - (before.stored_bytes(name) if before is not None else 0)
@@ -361,6 +386,7 @@ class Catalog:
             there[name] = new
         elif not there:
             del namespace.subscriptions[topic]
+            self._drop_unused(record["namespace"])
 
     def _forget_subscriptions(self, namespace: Namespace, topic: str) -> None:
         gone = namespace.subscriptions.pop(topic, {})

@@ -23,6 +23,9 @@ from mq_shards.acceptor.protocols.pulsar.names import (
     PulsarNameError,
     TopicName,
     check_namespace,
+    cluster_of,
+    has_cluster,
+    is_local,
     topic_name,
 )
 from mq_shards.gateway.catalog import Channel
@@ -31,7 +34,17 @@ from mq_shards.gateway.pulsar import policies as policies_module
 from mq_shards.gateway.pulsar import resource_groups, schemas
 from mq_shards.gateway.pulsar.admission import Admission
 from mq_shards.gateway.pulsar.broker_options import BrokerOptions
-from mq_shards.gateway.pulsar.catalog import Json, Namespace, Record, Schema, Topic, schema_record, topic_record
+from mq_shards.gateway.pulsar.catalog import (
+    CLUSTER,
+    UNMADE,
+    Json,
+    Namespace,
+    Record,
+    Schema,
+    Topic,
+    schema_record,
+    topic_record,
+)
 from mq_shards.gateway.pulsar.clients import Clients
 from mq_shards.gateway.pulsar.core import Core, durable_channels, shown_channels
 from mq_shards.gateway.pulsar.listing import Listing
@@ -54,8 +67,17 @@ MAX_SCHEMAS_BYTES: Final = 256 << 20
 READ_AS_LATEST: Final = ("BACKWARD", "FORWARD", "FORWARD_TRANSITIVE", "FULL")
 
 NAMESPACE_NOT_FOUND: Final = "Namespace not found"
+NO_NAMESPACE: Final = "Namespace does not exist"
+CLUSTERS: Final = "replication_clusters"
+NO_CLUSTER: Final = "Cluster does not exist: cluster={}"
+NO_ROOM: Final = "there are as many namespaces as there may be"
 
 Changed = Callable[[str, list[str], list[str]], Awaitable[None]]
+
+
+def is_here(namespace: str) -> bool:
+    """Whether the cluster in its name, if it has one, is this one. It need not be, where nobody needs permission."""
+    return cluster_of(namespace) in ("", CLUSTER)
 
 
 @contextlib.contextmanager
@@ -100,14 +122,18 @@ class Control:
         except PulsarNameError as error:
             raise bad_name(str(error)) from None
 
-    def namespace(self, name: str, reason: str = NAMESPACE_NOT_FOUND) -> Namespace:
+    def namespace(self, name: str, reason: str = NAMESPACE_NOT_FOUND, *, made: bool = False) -> Namespace:
+        """A namespace in which topics can be; `made`: one that somebody has made."""
         self.store.check()
         try:
-            found = self.store.catalog.namespaces.get(check_namespace(name))
+            found = self.store.catalog.namespace(check_namespace(name))
         except PulsarNameError as error:
             raise bad_name(str(error)) from None
-        if found is None:
+        if found is None or (made and not found.is_made):
             raise not_found(reason)
+        if not made and has_cluster(name) and not is_local(name) and not found.policies.get(CLUSTERS):
+            why = f"Namespace does not have any clusters configured : local_cluster={CLUSTER} ns={name}"
+            raise RefusedError(412, "MetadataError", why)
         return found
 
     def _made(self, name: TopicName) -> Topic | None:
@@ -159,14 +185,14 @@ class Control:
 
     def may_make(self, name: TopicName) -> bool:
         """Whether a client that uses a topic that does not exist makes it."""
-        namespace = self.store.catalog.namespaces.get(name.namespace)
+        namespace = self.store.catalog.namespace(name.namespace)
         if namespace is None:
             return False
         return policies_module.auto_creation(self.of_namespace(namespace))[0] and not self._beyond(namespace, name)
 
     async def open(self, name: TopicName, *, create: bool, asked: Json | None = None) -> Json:
         """Opens a topic for a client, and makes it if need be. For a producer or a consumer `asked` describes it."""
-        namespace = self.store.catalog.namespaces.get(name.namespace)
+        namespace = self.store.catalog.namespace(name.namespace)
         self.store.check()
         if namespace is None:
             bundle = f"Namespace bundle ({name.namespace}/0x00000000_0xffffffff) for topic ({name})"
@@ -262,9 +288,11 @@ class Control:
             raise conflict("Exceed maximum number of topics in namespace.")
         if self.store.catalog.topic_count >= MAX_TOPICS:
             raise too_many(f"there are {MAX_TOPICS} topics already")
+        if namespace is UNMADE and len(self.store.catalog.namespaces) >= MAX_NAMESPACES:
+            raise too_many(NO_ROOM)
 
     async def grow(self, name: TopicName, partitions: int) -> None:
-        topic = self.namespace(name.namespace).topics.get(str(name))
+        topic = self.namespace(name.namespace, NO_NAMESPACE, made=True).topics.get(str(name))
         if topic is None or topic.partitions == 0:
             raise conflict(f"Topic {name} is not the partitioned topic.")
         if partitions < topic.partitions:
@@ -292,6 +320,8 @@ class Control:
         namespace = self.namespace(name.namespace)
         topic = namespace.topics.get(str(name))
         if topic is not None and topic.partitions:
+            if has_cluster(name.namespace):
+                raise not_found(f"Topic {name} not found")
             raise conflict(
                 f"{name} is a partitioned topic, instead of calling delete topic, please call delete-partitioned-topic."
             )
@@ -376,7 +406,7 @@ class Control:
 
     async def topics(self, namespace_name: str, domain: str, *, partitioned: bool = False) -> list[str]:
         """Whole names, sorted: all topics, with each partition by itself, or only the partitioned topics."""
-        namespace = self.namespace(namespace_name, "Namespace does not exist")
+        namespace = self.namespace(namespace_name, NO_NAMESPACE)
         if not partitioned:
             return await self._listing.of(namespace_name, namespace, domain)
         prefix = f"{domain}://"

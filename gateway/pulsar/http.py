@@ -16,6 +16,7 @@ from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
 from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_server import HttpServer, Request
 from mq_shards.gateway.pulsar.http_access import Access, Asked
+from mq_shards.gateway.pulsar.older_paths import OlderPaths
 from mq_shards.gateway.pulsar.refusals import RefusedError
 from mq_shards.gateway.pulsar.requests import Call, Handler, Routes
 from mq_shards.gateway.pulsar.store import Store, StoreError
@@ -28,13 +29,16 @@ log = logging.getLogger(__name__)
 
 
 class PulsarHttp:
-    def __init__(self, store: Store, bodies: Bodies, routes: Routes, access: Access, users: HttpAccess) -> None:
+    def __init__(
+        self, store: Store, bodies: Bodies, routes: Routes, older: OlderPaths, access: Access, users: HttpAccess
+    ) -> None:
         """To be made where the event loop runs. `users`: those that all protocols share."""
         self._store = store
         self._access = access
         self._users = users
         self._bodies = bodies
-        self._tree = _Tree(routes)
+        self._older = older
+        self._tree = _Tree({**routes, **older.routes})
         self.knows_others: Final = access.knows_others
         self.server: Final = HttpServer(self._serve, bodies, MAX_CONNECTIONS)
 
@@ -70,14 +74,15 @@ class PulsarHttp:
         handler = methods.get("GET" if request.method == "HEAD" else request.method)
         if handler is None:
             return page(405, raw)
+        route, asked = self._older.today(route, names)
         await self._store.opened()
         try:
-            self._access.check(Asked(request.method, route, names, who))
+            self._access.check(Asked(request.method, route, asked, who))
         except RefusedError as error:
             if error.error == "AuthorizationError" and isinstance(request.access, HttpAccess):
                 request.access.refused(request)
             raise
-        return await handler(Call(request, self._bodies, names, fields))
+        return await handler(Call(request, self._bodies, asked, fields))
 
 
 class _Tree:

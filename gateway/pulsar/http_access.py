@@ -13,9 +13,11 @@ from mq_shards.acceptor.protocols.pulsar.names import (
     PulsarNameError,
     TopicName,
     check_namespace,
+    cluster_of,
     topic_name,
 )
 from mq_shards.gateway.http_server import Request
+from mq_shards.gateway.pulsar.control import NO_CLUSTER, is_here
 from mq_shards.gateway.pulsar.http_tenants import NO_TENANT
 from mq_shards.gateway.pulsar.refusals import RefusedError, bad_name, not_found
 from mq_shards.gateway.pulsar.roles import Roles, Who
@@ -30,6 +32,8 @@ _TOPIC: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 _SUBSCRIPTION: Final = _TOPIC + "/subscription/{subscription}"
 _SCHEMA: Final = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
 _LOOKUP: Final = "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}"
+
+_ANYWHERE: Final = (f"{_TOPIC}/stats", f"{_TOPIC}/permissions")  # also of a cluster that is not there
 
 # By route and method: the kind of thing, a colon, and the operation. "anybody": every client that is authenticated.
 _DONE: Final[Mapping[str, Mapping[str, str]]] = {
@@ -210,8 +214,18 @@ class Access:
 
     def check(self, asked: Asked) -> None:
         """Checks that a request is permitted. Raises RefusedError."""
-        if not self._roles.enabled or asked.route in OPEN_TO_ALL or self._roles.is_super(asked.who):
+        if not self._roles.enabled or asked.route in OPEN_TO_ALL:
             return
+        namespace = f"{asked.names.get('tenant')}/{asked.names.get('namespace')}"
+        elsewhere = NO_CLUSTER.format(cluster_of(namespace)) if not is_here(namespace) else ""
+        if elsewhere and asked.route.startswith(_LOOKUP):
+            raise not_found(elsewhere)
+        if not self._roles.is_super(asked.who):
+            self._check_role(asked)
+        if elsewhere and asked.route.startswith(_TOPIC) and not asked.route.startswith(_ANYWHERE):
+            raise not_found(elsewhere)
+
+    def _check_role(self, asked: Asked) -> None:
         kind, _, operation = _done(asked).partition(":")
         names = asked.names
         match kind:

@@ -100,7 +100,7 @@ class HttpAll:
         return await bundles.in_range(*bundles.checked(call.namespace, boundaries, bundle), topics)
 
     async def _unload(self, call: Call) -> Answer:
-        self._control.namespace(call.namespace, "Namespace not found")
+        self._control.namespace(call.namespace, "Namespace not found", made=True)
         topics = await self._control.topics_of_mode(call.namespace, "ALL")
         await self._control.clients.close(await self._chosen(call, topics))
         return NO_CONTENT

@@ -37,7 +37,7 @@ class HttpBundles:
         }
 
     def _boundaries(self, call: Call, reason: str = NO_NAMESPACE) -> Boundaries:
-        return bundles.boundaries_of(self._control.namespace(call.namespace, reason).policies)
+        return bundles.boundaries_of(self._control.namespace(call.namespace, reason, made=True).policies)
 
     async def _topics(self, call: Call, low: int, high: int) -> list[str]:
         return await bundles.in_range(low, high, await self._control.topics_of_mode(call.namespace, "ALL"))

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from mq_shards.acceptor.protocols.pulsar.names import PulsarNameError, check_entity
+from mq_shards.acceptor.protocols.pulsar.names import PulsarNameError, check_entity, has_cluster, is_local
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar import bundles, offload, scalars
 from mq_shards.gateway.pulsar import policies as policies_module
 from mq_shards.gateway.pulsar.catalog import CLUSTER, Json, Namespace
-from mq_shards.gateway.pulsar.control import MAX_NAMESPACES, Control
+from mq_shards.gateway.pulsar.control import (
+    CLUSTERS,
+    MAX_NAMESPACES,
+    NAMESPACE_NOT_FOUND,
+    NO_NAMESPACE,
+    NO_ROOM,
+    Control,
+)
 from mq_shards.gateway.pulsar.policy_checks import (
     POLICIES,
     QUOTA_TYPES,
@@ -26,8 +33,8 @@ from mq_shards.gateway.pulsar.policy_checks import (
 from mq_shards.gateway.pulsar.refusals import RefusedError, conflict, not_found, precondition, too_many
 from mq_shards.gateway.pulsar.requests import JSON, NO_CONTENT, Call, Handler, Routes, json_of, text_of
 
-NO_NAMESPACE: Final = "Namespace does not exist"
 ACTIONS: Final = ("produce", "consume", "functions", "sources", "sinks", "packages")
+GLOBAL: Final = "global"  # the cluster of a namespace that is of several
 MAX_ROLES: Final = 1000
 ANTI_AFFINITY: Final = "anti_affinity_group"
 MAX_GROUP_BYTES: Final = 1024
@@ -178,7 +185,7 @@ class HttpNamespaces:
     # --- namespaces -------------------------------------------------------------------------------------------------
 
     def _found(self, call: Call, reason: str = NO_NAMESPACE) -> Namespace:
-        return self._control.namespace(call.namespace, reason)
+        return self._control.namespace(call.namespace, reason, made=True)
 
     async def _list(self, call: Call) -> Answer:
         self._control.store.check()
@@ -191,6 +198,8 @@ class HttpNamespaces:
         found = self._found(call)
         await self._control.store.settled()
         shown = policies_module.shown(found.policies)
+        if has_cluster(call.namespace):
+            shown[CLUSTERS] = found.policies.get(CLUSTERS, [])
         of_topics = {name: topic.permissions for name, topic in found.topics.items() if topic.permissions}
         return json_of({**shown, "auth_policies": {**shown["auth_policies"], "destination_auth": of_topics}})
 
@@ -200,17 +209,22 @@ class HttpNamespaces:
         catalog = self._control.store.catalog
         if call.names["tenant"] not in catalog.tenants:
             raise not_found("Tenant does not exist")
-        try:
-            check_entity(call.names["namespace"])
-        except PulsarNameError:
-            raise precondition("Namespace name is not valid") from None
-        if call.namespace in catalog.namespaces:
+        for part in call.names["namespace"].split("/"):
+            try:
+                check_entity(part)
+            except PulsarNameError:
+                raise precondition("Namespace name is not valid") from None
+        cluster = call.names.get("cluster", GLOBAL)
+        if cluster not in (CLUSTER, GLOBAL):
+            only_here([cluster], call.names["tenant"])
+        found = catalog.namespaces.get(call.namespace)
+        if found is not None and found.is_made:
             raise conflict("Namespace already exists")
         most = self._control.options.of("maxNamespacesPerTenant")
         if 0 < most <= len(catalog.namespaces_of(call.names["tenant"])):
             raise precondition(f"Exceed the maximum number of namespace in tenant :{call.names['tenant']}")
-        if len(catalog.namespaces) >= MAX_NAMESPACES:
-            raise too_many("there are as many namespaces as there may be")
+        if found is None and len(catalog.namespaces) >= MAX_NAMESPACES:
+            raise too_many(NO_ROOM)
         policies = _given_policies(given)
         ranges = bundles.given(given.get(bundles.KEY), self._control.options.of("defaultNumberOfNamespaceBundles"))
         if ranges is not None:
@@ -236,24 +250,30 @@ class HttpNamespaces:
         mode = call.fields.get("mode", "PERSISTENT")
         if mode not in ("PERSISTENT", "NON_PERSISTENT", "ALL"):
             raise precondition(f"Invalid query parameter mode: {mode}")
+        self._found(call)
         names = await self._control.topics_of_mode(call.namespace, mode)
         await self._control.store.settled()
         return json_of(names)
 
     async def _replication(self, call: Call) -> Answer:
-        self._found(call)
-        return json_of([CLUSTER])
+        found = self._found(call)
+        if is_local(call.namespace):
+            raise precondition("Cannot get the replication clusters for a non-global namespace")
+        return json_of(found.policies.get(CLUSTERS, [] if has_cluster(call.namespace) else [CLUSTER]))
 
     async def _set_replication(self, call: Call) -> Answer:
         """Accepts only the one cluster that there is."""
         given = await call.json()
-        self._found(call)
+        found = self._found(call)
         if not isinstance(given, list) or not given:
             raise precondition("ClusterIds should not be null or empty")
         for cluster in given:
             if cluster != CLUSTER:
                 raise RefusedError(403, "NotAllowedError", f"Invalid cluster id: {cluster}")
-        return NO_CONTENT
+        if not has_cluster(call.namespace):
+            return NO_CONTENT
+        await self._control.set_policies(call.namespace, {**found.policies, CLUSTERS: [CLUSTER]})
+        return Answer(200)
 
     async def _allowed_clusters(self, call: Call) -> Answer:
         return json_of(self._found(call).policies.get("allowed_clusters", []))
@@ -281,7 +301,7 @@ class HttpNamespaces:
         return NO_CONTENT
 
     async def _unload(self, call: Call) -> Answer:
-        self._found(call, "Namespace not found")
+        self._found(call, NO_NAMESPACE if has_cluster(call.namespace) else NAMESPACE_NOT_FOUND)
         names = await self._control.topics_of_mode(call.namespace, "ALL")
         await self._control.clients.close(names)
         return NO_CONTENT

@@ -45,7 +45,7 @@ class HttpQuotas:
 
     def _found(self, call: Call) -> tuple[Json, str]:
         """The policies of the bundle's namespace, and its name."""
-        policies = self._control.namespace(call.namespace, "Namespace does not exist").policies
+        policies = self._control.namespace(call.namespace, "Namespace does not exist", made=True).policies
         boundaries = bundles.boundaries_of(policies)
         return policies, bundles.range_of(*bundles.checked(call.namespace, boundaries, call.names["bundle"]))
 

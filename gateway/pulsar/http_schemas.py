@@ -6,10 +6,10 @@ import base64
 from typing import Any, Final
 
 import orjson
-from mq_shards.acceptor.protocols.pulsar.names import PERSISTENT, TopicName
+from mq_shards.acceptor.protocols.pulsar.names import PERSISTENT, TopicName, has_cluster
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar.catalog import Json, Schema
-from mq_shards.gateway.pulsar.control import Control
+from mq_shards.gateway.pulsar.control import NAMESPACE_NOT_FOUND, NO_NAMESPACE, Control
 from mq_shards.gateway.pulsar.refusals import RefusedError, not_found
 from mq_shards.gateway.pulsar.requests import JSON, Call, Routes, json_of
 from mq_shards.gateway.pulsar.schemas import TYPES, key_and_value, raw_data
@@ -32,10 +32,11 @@ class HttpSchemas:
             f"{topic}/compatibility": {"POST": self._compatibility},
         }
 
-    def _name(self, call: Call) -> TopicName:
+    def _name(self, call: Call, *, made: bool = False) -> TopicName:
+        """`made`: somebody must have made its namespace."""
         names = call.names
         name = self._control.name(f"{PERSISTENT}://{names['tenant']}/{names['namespace']}/{names['topic']}")
-        self._control.namespace(name.namespace)
+        self._control.namespace(name.namespace, NO_NAMESPACE if made else NAMESPACE_NOT_FOUND, made=made)
         return name
 
     async def _get(self, call: Call) -> Answer:
@@ -74,14 +75,15 @@ class HttpSchemas:
 
     async def _put(self, call: Call) -> Answer:
         new = await _given(call)
-        return json_of({"version": {"version": await self._control.put_schema(self._name(call), new, by_admin=True)}})
+        name = self._name(call, made=has_cluster(call.namespace))
+        return json_of({"version": {"version": await self._control.put_schema(name, new, by_admin=True)}})
 
     async def _version(self, call: Call) -> Answer:
         return json_of({"version": await self._control.schema_version(self._name(call), await _given(call))})
 
     async def _compatibility(self, call: Call) -> Answer:
         """A schema that is not compatible gives status 500, as with a real broker, with a reason of one line."""
-        name, new = self._name(call), await _given(call)
+        name, new = self._name(call, made=has_cluster(call.namespace)), await _given(call)
         strategy = self._control.strategy(name)
         try:
             await self._control.check_schema(name, new)

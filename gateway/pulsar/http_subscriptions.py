@@ -6,7 +6,13 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Final
 
-from mq_shards.acceptor.protocols.pulsar.names import MAX_SUBSCRIPTION_BYTES, PERSISTENT, RETENTION, TopicName
+from mq_shards.acceptor.protocols.pulsar.names import (
+    MAX_SUBSCRIPTION_BYTES,
+    PERSISTENT,
+    RETENTION,
+    TopicName,
+    is_local,
+)
 from mq_shards.acceptor.protocols.pulsar.position import Position
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar import core as core_module
@@ -165,9 +171,11 @@ class HttpSubscriptions:
         return NO_CONTENT
 
     def _check_persistent(self, call: Call, what: str) -> None:
-        if call.topic(self._control).domain != PERSISTENT:
-            why = f"Cannot {what} replicated subscriptions on non-persistent topics"
-            raise RefusedError(405, "NotAllowedError", why)
+        name = call.topic(self._control)
+        if name.domain == PERSISTENT and not is_local(name.namespace):
+            return
+        kind = "non-persistent" if name.domain != PERSISTENT else "non-global"
+        raise RefusedError(405, "NotAllowedError", f"Cannot {what} replicated subscriptions on {kind} topics")
 
     # --- cursors ----------------------------------------------------------------------------------------------------
 

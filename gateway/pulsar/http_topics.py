@@ -11,8 +11,9 @@ from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar import bundles
 from mq_shards.gateway.pulsar.catalog import Json, Topic, topic_record
 from mq_shards.gateway.pulsar.compaction import Compaction
-from mq_shards.gateway.pulsar.control import Control
+from mq_shards.gateway.pulsar.control import NO_NAMESPACE, Control
 from mq_shards.gateway.pulsar.http_namespaces import MAX_ROLES, actions_of
+from mq_shards.gateway.pulsar.http_tenants import NO_TENANT
 from mq_shards.gateway.pulsar.refusals import RefusedError, not_found, precondition, too_many
 from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of
 from mq_shards.gateway.pulsar.scalars import whole
@@ -66,6 +67,7 @@ class HttpTopics:
         return domain
 
     async def _list(self, call: Call) -> Answer:
+        self._control.namespace(call.namespace, NO_NAMESPACE, made=True)
         names = await self._control.topics(call.namespace, self._domain(call))
         bundle = call.fields.get("bundle")
         if bundle is not None:
@@ -86,6 +88,7 @@ class HttpTopics:
         return json_of(names)
 
     async def _list_partitioned(self, call: Call) -> Answer:
+        self._control.namespace(call.namespace, NO_NAMESPACE, made=True)
         names = await self._control.topics(call.namespace, self._domain(call), partitioned=True)
         await self._control.store.settled()
         return json_of(names)
@@ -95,7 +98,7 @@ class HttpTopics:
     async def _make(self, call: Call) -> Answer:
         name = call.topic(self._control)
         properties = await call.texts()
-        self._control.namespace(name.namespace)
+        self._control.namespace(call.namespace)
         base = self._control.store.catalog.topic(name.namespace, str(name.base))
         if name.partition >= 0 and (base is None or not base.partitions):
             raise precondition(
@@ -130,7 +133,7 @@ class HttpTopics:
     async def _make_partitioned(self, call: Call) -> Answer:
         name = call.topic(self._control)
         partitions, properties = await self._wanted(call)
-        self._control.namespace(name.namespace)
+        self._control.namespace(call.namespace)
         self._control.check_partitions(partitions)
         await self._control.create_new(name, partitions, properties)
         return NO_CONTENT
@@ -172,7 +175,7 @@ class HttpTopics:
         if topic is not None and topic.partitions:
             raise not_found(f"Topic {name} not found")
         if name.partition >= 0 and base is not None and name.partition >= base.partitions > 0:
-            raise not_found("Topic partitions were not yet created")
+            raise not_found("Topic partitions were not yet created" if namespace.is_made else NO_NAMESPACE)
         await self._control.check_exists(name)
         return name
 
@@ -294,8 +297,16 @@ class HttpTopics:
         await self._control.set_properties(name, {n: v for n, v in topic.properties.items() if n != key})
         return NO_CONTENT
 
-    async def _permissions(self, call: Call) -> Answer:
+    def _guarded(self, call: Call, reason: str) -> tuple[TopicName, Topic]:
+        """A topic that permissions are about; `reason`: its namespace is not there."""
+        if call.names["tenant"] not in self._control.store.catalog.tenants:
+            raise not_found(NO_TENANT)
         name, topic = self._made(call)
+        self._control.namespace(name.namespace, reason, made=True)
+        return name, topic
+
+    async def _permissions(self, call: Call) -> Answer:
+        name, topic = self._guarded(call, NO_NAMESPACE)
         policies = self._control.namespace(name.namespace).policies
         of_namespace: dict[str, list[str]] = policies.get("auth_policies", {}).get("namespace_auth", {})
         return json_of({**of_namespace, **topic.permissions})
@@ -310,11 +321,11 @@ class HttpTopics:
 
     async def _grant(self, call: Call) -> Answer:
         actions = await actions_of(call)
-        name, topic = self._made(call)
+        name, topic = self._guarded(call, "Topic's namespace does not exist")
         return await self._set_permissions(name, topic, {**topic.permissions, call.names["role"]: actions})
 
     async def _revoke(self, call: Call) -> Answer:
-        name, topic = self._made(call)
+        name, topic = self._guarded(call, "")
         left = {role: what for role, what in topic.permissions.items() if role != call.names["role"]}
         return await self._set_permissions(name, topic, left)
 

@@ -19,6 +19,7 @@ from mq_shards.gateway.turns import Turns, in_pieces, sorted_in_turns
 from mq_shards.shards.checksum import crc32c
 
 MAX_KEPT_NAMES: Final = 1 << 20  # of all lists together
+_DEFAULT: Final = f"{PERSISTENT}://{DEFAULT_NAMESPACE}/"
 MAX_KEPT: Final = 4096  # lists, of namespaces that may be gone
 
 
@@ -46,7 +47,7 @@ class Listing:
         if lock is None:
             lock = self._making[key] = asyncio.Lock()
         async with lock:
-            cores = await self._core.names(tubes=name == DEFAULT_NAMESPACE) if domain == PERSISTENT else ()
+            cores = await self._core.names(tubes=_has_tubes(name)) if domain == PERSISTENT else ()
             if domain == PERSISTENT and cores is not self._cores:
                 self._cores = cores
                 self._drop_outlived()
@@ -75,6 +76,11 @@ class Listing:
         self._kept -= len(self._lists.pop(key).names)
 
 
+def _has_tubes(namespace: str) -> bool:
+    """Whether names that are not Pulsar's are of it."""
+    return f"{namespace}/".startswith(f"{DEFAULT_NAMESPACE}/")
+
+
 async def _names(name: str, namespace: Namespace, domain: str, cores: Sequence[str]) -> list[str]:
     """Makes the list. A topic that is made or deleted meanwhile may be in it or not."""
     found: set[str] = set()
@@ -99,13 +105,14 @@ async def _names(name: str, namespace: Namespace, domain: str, cores: Sequence[s
 
 async def _add_cores(found: set[str], name: str, prefix: str, cores: Sequence[str]) -> None:
     """Adds the workers' topics that are in the namespace."""
-    is_default = name == DEFAULT_NAMESPACE
+    short = prefix.removeprefix(_DEFAULT) if _has_tubes(name) else None
     async for piece in in_pieces(cores):
         for core in piece:
-            has_namespace = "://" in core
-            if not (core.startswith(prefix) if has_namespace else is_default):
-                continue
-            if (core if has_namespace else prefix + core) in found:
+            if "://" in core:
+                is_here, whole = core.startswith(prefix), core
+            else:
+                is_here, whole = short is not None and core.startswith(short), f"{_DEFAULT}{core}"
+            if not is_here or whole in found:
                 continue
             name_of = topic_of_core(core)
             if name_of is not None and name_of.namespace == name:

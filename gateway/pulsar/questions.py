@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
+from urllib.parse import quote_plus
 
 import orjson
-from mq_shards.acceptor.protocols.pulsar.names import TopicName
+from mq_shards.acceptor.protocols.pulsar.names import TopicName, cluster_of
 from mq_shards.gateway.calls import AcceptorCalls, Handler
 from mq_shards.gateway.pulsar import policies
 from mq_shards.gateway.pulsar.admission import SubscriptionNotFoundError
 from mq_shards.gateway.pulsar.catalog import Json, Schema
-from mq_shards.gateway.pulsar.control import Control
+from mq_shards.gateway.pulsar.control import NO_CLUSTER, Control, is_here
 from mq_shards.gateway.pulsar.core import EARLIEST
 from mq_shards.gateway.pulsar.listing import matching, topics_hash
 from mq_shards.gateway.pulsar.refusals import RefusedError, not_found, subscription_name, too_many
@@ -89,7 +90,7 @@ class Questions:
         return {"alive": not reply.ok or bool(orjson.loads(reply.body)["alive"])}
 
     def _tell_policies(self, namespace: str, topic: str | None) -> None:
-        found = self._control.store.catalog.namespaces.get(namespace)
+        found = self._control.store.catalog.namespace(namespace)
         of_namespace = self._control.of_namespace(found) if found is not None else {}
         said: Json = {"namespace": namespace, "policies": None if found is None else policies.told(of_namespace)}
         if found is not None and topic is not None:
@@ -112,12 +113,19 @@ class Questions:
         """Which of these connected clients may stay."""
         return {"may": [self._may_open(one, self._control.name(one["topic"])) for one in asked["asked"]]}
 
+    def _is_of_nobody(self, who: Who, tenant: str) -> bool:
+        """Whether nobody can say what the client may do: there is no such tenant. A real broker finds that on its way,
+        and says so in each place in other words."""
+        return self._roles.enabled and not self._roles.is_super(who) and not self._roles.has_tenant(tenant)
+
     async def _lookup(self, acceptor: int, asked: Json) -> Json:
         name, who = self._control.name(asked["topic"]), _who(asked)
-        if self._roles.enabled and not self._roles.is_super(who) and not self._roles.has_tenant(name.tenant):
+        if self._is_of_nobody(who, name.tenant):
             raise _unauthorized("Exception occurred while trying to authorize lookup")
         if not self._roles.may_with_topic(who, name, "LOOKUP"):
             raise _unauthorized("Client is not authorized to Lookup")
+        if self._roles.enabled and not is_here(name.namespace):
+            raise RefusedError(404, "ServiceNotReady", NO_CLUSTER.format(cluster_of(name.namespace)))
         self._control.namespace(name.namespace)
         return {}
 
@@ -125,10 +133,12 @@ class Questions:
 
     async def _partitions(self, acceptor: int, asked: Json) -> Json:
         name = self._control.name(asked["topic"])
+        if self._is_of_nobody(_who(asked), name.tenant):
+            raise not_found(f"Tenant or namespace or topic does not exist: {name.namespace}")
         if not self._roles.may_with_topic(_who(asked), name, "LOOKUP"):
             raise _unauthorized("Client is not authorized to Get Partition Metadata")
         create = bool(asked["create"])
-        if not create and name.namespace not in self._control.store.catalog.namespaces:
+        if not create and self._control.store.catalog.namespace(name.namespace) is None:
             raise not_found("")
         partitions = await self._control.partitions(name, create=create)
         exists = partitions > 0 or await self._control.exists(name)
@@ -138,6 +148,8 @@ class Questions:
 
     async def _open(self, acceptor: int, asked: Json) -> Json:
         name = self._control.name(asked["topic"])
+        if self._is_of_nobody(_who(asked), name.tenant):
+            raise _unauthorized("org.apache.pulsar.common.util.RestException: HTTP 404 Not Found")
         if not self._may_open(asked, name):
             action = "subscribe" if asked["action"] == CONSUME else "Produce"
             raise _unauthorized(f"Client is not authorized to {action}")
@@ -174,6 +186,8 @@ class Questions:
             control.admission.was_made(name, subscription)
 
     async def _topics(self, acceptor: int, asked: Json) -> Json:
+        if self._is_of_nobody(_who(asked), asked["namespace"].partition("/")[0]):
+            raise _unauthorized("Exception occurred while trying to authorize GetTopicsOfNamespace")
         if not self._roles.may_in_namespace(_who(asked), asked["namespace"], "GET_TOPICS"):
             raise _unauthorized("Client is not authorized to GetTopicsOfNamespace")
         pattern = asked.get("pattern")
@@ -191,14 +205,18 @@ class Questions:
         if mode not in MODES:
             raise RefusedError(412, "MetadataError", f"there is no mode {mode}")
         self._control.store.check()
-        if namespace not in self._control.store.catalog.namespaces:
-            return []  # so does a real broker for a namespace that does not exist
+        if self._control.store.catalog.namespace(namespace) is None:
+            if mode == "PERSISTENT":
+                return []  # so does a real broker for a namespace that does not exist
+            raise RefusedError(404, "MetadataError", "org.apache.pulsar.broker.web.RestException: Namespace not found")
         names = await self._control.topics_of_mode(namespace, mode)
         await self._control.store.settled()
         return names if matches is None else await matching(names, matches)
 
     async def _watch(self, acceptor: int, asked: Json) -> Json:
         namespace, number = asked["namespace"], int(asked["watcher"])
+        if self._is_of_nobody(_who(asked), namespace.partition("/")[0]):
+            raise _unauthorized("Exception occurred while trying to handle command WatchTopicList")
         if not self._roles.may_in_namespace(_who(asked), namespace, "GET_TOPICS"):
             raise _unauthorized("Proxy Client is not authorized to watchTopicList")  # to all clients, proxies or not
         try:
@@ -238,7 +256,7 @@ class Questions:
         if schema is None:
             raise not_found(f"Topic not found or no-schema {name}")
         return {
-            "version": schema.version, "type": schema.type or "NONE", "name": f"{name.namespace}/{name.base.local}",
+            "version": schema.version, "type": schema.type or "NONE", "name": _schema_name(name),
             "data": schema.data, "properties": schema.properties,
         }  # fmt: skip
 
@@ -256,7 +274,8 @@ class Questions:
 
     async def _put_producers(self, name: TopicName, new: Schema) -> int:
         self._control.store.check()
-        if name.namespace not in self._control.store.catalog.namespaces or not await self._control.exists(name):
+        known = self._control.store.catalog.namespace(name.namespace) is not None
+        if not known or not await self._control.exists(name):
             raise not_found(f"Topic not found {name}")
         try:
             return await self._control.put_schema(name, new)
@@ -275,6 +294,12 @@ async def _check_size(names: list[str]) -> None:
         size += len("".join(piece).encode()) + NAME_HEAD_BYTES * len(piece)
         if size > MAX_TOPICS_BYTES:
             raise too_many(f"the names of these topics are more than {MAX_TOPICS_BYTES} bytes: ask for some of them")
+
+
+def _schema_name(name: TopicName) -> str:
+    """As a real broker has it: without a cluster."""
+    namespace = name.namespace_local.rpartition("/")[2]
+    return f"{name.tenant}/{namespace}/{quote_plus(name.base.local, safe='*')}"
 
 
 def _who(asked: Json) -> Who:

@@ -10,7 +10,13 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from mq_shards.acceptor.protocols.pulsar.names import PERSISTENT, RETENTION, TopicName, topic_of_core
+from mq_shards.acceptor.protocols.pulsar.names import (
+    DEFAULT_NAMESPACE,
+    PERSISTENT,
+    RETENTION,
+    TopicName,
+    topic_of_core,
+)
 from mq_shards.acceptor.protocols.pulsar.position import kept_from
 from mq_shards.gateway.catalog import Topic as Figures
 from mq_shards.gateway.pulsar.catalog import Json
@@ -32,6 +38,7 @@ class Retention:
     def __init__(self, control: Control) -> None:
         self._control = control
         self._keeping: set[str] | None = None  # topics that have such a subscription; None: not known yet
+        self._is_first = True  # until the end of the first round
 
     async def begin(self) -> None:
         """Begins a round."""
@@ -65,7 +72,7 @@ class Retention:
     async def end(self) -> None:
         """Ends a round: removes retention from topics without the policy, whether or not the round visited them."""
         for topic in list(self._keeping or ()):
-            if self._is_wanted(topic):
+            if self._is_wanted(topic) or (self._is_first and await self._was_of_default(topic)):
                 continue
             try:
                 await self._control.core.keep_no_more(topic)
@@ -75,11 +82,25 @@ class Retention:
             if self._keeping is not None:
                 self._keeping.discard(topic)
             self._control.core.keeping.discard(topic)
+        self._is_first = False
+
+    async def _was_of_default(self, topic: str) -> bool:
+        """Whether an earlier release kept its messages, because its name was one of the default namespace: it has a
+        namespace with a cluster now, which nobody has made. That gets the policies which held."""
+        name, catalog = topic_of_core(topic), self._control.store.catalog
+        default = catalog.namespaces.get(DEFAULT_NAMESPACE)
+        if name is None or "://" in topic or catalog.namespace(name.namespace) is None or default is None:
+            return False
+        is_made = name.namespace in catalog.namespaces and catalog.namespaces[name.namespace].is_made
+        if is_made or not is_kept(default.policies):
+            return False
+        await self._control.set_policies(name.namespace, default.policies)
+        return True
 
     def _is_wanted(self, topic: str) -> bool:
         name = topic_of_core(topic)
         if name is None or name.domain != PERSISTENT:
             return False
-        if name.namespace not in self._control.store.catalog.namespaces:
+        if self._control.store.catalog.namespace(name.namespace) is None:
             return False
         return is_kept(self._control.policies_of(name))

@@ -33,6 +33,7 @@ from mq_shards.gateway.pulsar.http_topic_policies import HttpTopicPolicies
 from mq_shards.gateway.pulsar.http_topics import HttpTopics
 from mq_shards.gateway.pulsar.http_transactions import HttpTransactions
 from mq_shards.gateway.pulsar.metrics import PulsarMetrics
+from mq_shards.gateway.pulsar.older_paths import OlderPaths
 from mq_shards.gateway.pulsar.questions import Questions
 from mq_shards.gateway.pulsar.roles import Roles
 from mq_shards.gateway.pulsar.stats import Stats
@@ -84,7 +85,9 @@ class PulsarService:
             **http_none.ROUTES,
         }
         self._access = Access(Credentials.of(settings), roles, urls.broker_id)
-        self._http = PulsarHttp(self._store, shared.bodies, http_non_persistent.refusing(routes), self._access, access)
+        refusing = http_non_persistent.refusing(routes)
+        older = OlderPaths(control, refusing)
+        self._http = PulsarHttp(self._store, shared.bodies, refusing, older, self._access, access)
 
     def reload(self, settings: Mapping[str, Any]) -> None:
         """Reads files with keys and passwords anew; none of the options has changed. Raises ValueError, with nothing

@@ -126,8 +126,10 @@ class Store:
             log.error("%s: %s was lost, and is made again without its policies and roles", path, lost)
         if len(found.made_again) > MAX_NAMED:
             log.error("%s: and so are %d more", path, len(found.made_again) - MAX_NAMED)
+        for namespace, before in list(found.moved.items())[:MAX_NAMED]:
+            log.info("%s: topics of %s whose names begin with %s are in that namespace now", path, before, namespace)
         catalog = found.catalog
-        if self._journal.is_damaged or not found.is_whole:
+        if self._journal.is_damaged or not found.is_whole or found.moved:
             self._journal.rewrite(encode(record) for record in catalog.records())
         self._fresh_bytes = self._journal.bytes
         if self._fresh_bytes > REWRITE_BYTES:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
-from mq_shards.acceptor.protocols.pulsar.names import topic_name
+from mq_shards.acceptor.protocols.pulsar.names import NON_PERSISTENT, topic_name
 from mq_shards.gateway.calls import AcceptorCalls
 from mq_shards.gateway.pulsar.listing import topics_hash
 from mq_shards.gateway.pulsar.refusals import RefusedError, too_many
@@ -108,7 +108,9 @@ class Watches:
             self.unwatch(acceptor, number)
 
     async def changed(self, namespace: str, new: list[str], gone: list[str]) -> None:
-        if not self._watched[namespace]:
+        """Of what is not persistent nobody is told, as by a real broker."""
+        new, gone = ([name for name in names if not name.startswith(NON_PERSISTENT)] for names in (new, gone))
+        if not self._watched[namespace] or not (new or gone):
             return
         async with self._in_turn:
             while self._news_names > MAX_NEWS:

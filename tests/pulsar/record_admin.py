@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.pulsar import cluster_scenes
+from tests.pulsar import cluster_scenes, older_scenes
 from tests.pulsar.admin_scenes import SCENES as ADMIN_SCENES
 from tests.pulsar.admin_scenes import Step
 
-SCENES = {**ADMIN_SCENES, **cluster_scenes.SCENES}
+SCENES = {**ADMIN_SCENES, **cluster_scenes.SCENES, **older_scenes.SCENES}
 TRANSCRIPTS = Path(__file__).with_name("admin_transcripts.json")
 KEPT_TEXT = 400
 

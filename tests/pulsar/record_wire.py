@@ -27,6 +27,8 @@ KEPT: Final = (
     "error", "message", "error_code", "error_message", "response", "partitions", "producer_ready", "topic_epoch",
     "last_sequence_id", "filtered", "changed", "sequence_id", "schema_version", "type",
 )  # fmt: skip
+LISTING: Final = ("getTopicsOfNamespaceResponse", "watchTopicListSuccess", "watchTopicUpdate")
+LISTS: Final = ("topics", "topic", "new_topics", "deleted_topics")
 NAME: Final = re.compile(r"\bstandalone-[0-9a-f-]+")  # that a broker has given
 CHANNEL: Final = re.compile(r"0x[0-9a-f]{8}, L:")
 ADDRESS: Final = re.compile(r"/?(?:127\.0\.0\.1|localhost)(?::\d+)?")
@@ -154,6 +156,13 @@ class Player:
             known = name in frame.body.DESCRIPTOR.fields_by_name and frame.body.HasField(name)
             if known and (value := getattr(frame.body, name)) != "":
                 found[name] = value.hex() if isinstance(value, bytes) else value
+        for name in LISTS:
+            if (
+                name in frame.body.DESCRIPTOR.fields_by_name
+                and frame.name in LISTING
+                and (names := list(getattr(frame.body, name)))
+            ):
+                found[name] = names
         if frame.name == "getSchemaResponse" and frame.body.HasField("schema"):
             found["schema"] = {"name": frame.body.schema.name, "type": frame.body.schema.type}
         for name in ("message", "error_message"):

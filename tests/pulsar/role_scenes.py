@@ -192,6 +192,42 @@ TAKEN: Final[list[Step]] = [
 ]  # fmt: skip
 
 
+# Namespaces with a cluster in their names: one that somebody made, one of a tenant that is there, one of nobody.
+OLDER: Final = ("acme/standalone/made", "acme/nowhere/none", "nobody/nowhere/none")
+OLDER_SETUP: Final[list[Step]] = [
+    (SUPER, "PUT", f"/admin/namespaces/{OLDER[0]}"),
+    *((SUPER, "PUT", f"/admin/persistent/{namespace}/t") for namespace in OLDER),
+    ("other", "POST", f"/admin/namespaces/{OLDER[0]}/permissions/oldreader", ["consume"]),
+    ("other", "POST", f"/admin/persistent/{OLDER[0]}/t/permissions/oldwriter", ["produce"]),
+    ("other", "POST", f"/admin/namespaces/{OLDER[1]}/permissions/oldreader", ["consume"]),
+    ("other", "POST", f"/admin/persistent/{OLDER[1]}/t/permissions/oldwriter", ["produce"]),
+    ("other", "GET", f"/admin/persistent/{OLDER[0]}/t/permissions"),
+    ("other", "PUT", "/admin/namespaces/acme/standalone/another"),
+    ("nobody", "PUT", "/admin/namespaces/acme/standalone/denied"),
+    ("other", "DELETE", "/admin/namespaces/acme/standalone/another"),
+]
+
+
+def _older(namespace: str) -> list[Step]:
+    topic, path = f"persistent://{namespace}/t", f"/admin/persistent/{namespace}/t"
+    return [
+        ("wire", "lookupTopic", {"topic": topic}),
+        ("wire", "partitionMetadata", {"topic": topic}),
+        ("wire", "producer", {"topic": topic, "producer_id": 1}),
+        ("wire", "subscribe", {"topic": topic, "subscription": "s", "subType": 1, "consumer_id": 1}),
+        ("wire", "getTopicsOfNamespace", {"namespace": namespace, "mode": 0}),
+        ("wire", "watchTopicList", {"namespace": namespace, "watcher_id": 1, "topics_pattern": ".*"}),
+        ("GET", f"/admin/persistent/{namespace}"),
+        ("GET", f"{path}/stats"),
+        ("GET", f"{path}/partitions"),
+        ("GET", f"{path}/subscriptions"),
+        ("GET", f"/admin/namespaces/{namespace}/retention"),
+        ("POST", f"{path}/permissions/somebody", ["produce"]),
+        ("GET", f"/lookup/v2/destination/persistent/{namespace}/t"),
+        ("PUT", f"{path}/unload"),
+    ]
+
+
 def token(role: str) -> str:
     return jwt.encode({"sub": role}, SECRET, algorithm="HS256")
 
@@ -208,3 +244,7 @@ def scenes() -> Iterator[tuple[str, list[Step]]]:
     for role in (*map(_role, ACTIONS), "topicproducer", "topicconsumer", "all", "other"):
         yield f"used: {role}", [(role, *step) for step in USED]
     yield "taken", TAKEN
+    yield "older setup", OLDER_SETUP
+    for role in ("", "nobody", "oldreader", "oldwriter", "other", SUPER):
+        asked = [step for namespace in OLDER for step in _older(namespace)]
+        yield f"older: {role or 'no token'}", [(role, *step) for step in asked]

@@ -21,13 +21,17 @@ DIFFERS: Final = {
     "GET persistent/public/default/ended/backlogSize": "is not there: 404",
     "DELETE persistent/public/default/ended": "a real broker's compaction is a client, here there is none",
     "PUT persistent/public/default/unnamed/partitions": "400, where a real broker fails with 500",
+    "DELETE /admin/namespaces/public/standalone/late": "a real broker's bundles are those of before it was made",
+    "DELETE /admin/namespaces/public/standalone/granted": "a real broker's bundles are those of before it was made",
+    "GET /lookup/v2/destination/lasting/nobody/nowhere/looked/t": "404, where a real broker fails with 500",
+    "GET /lookup/v2/destination/persistent/nobody/nowhere/loo%20ked/t": "412, where a real broker fails with 500",
     "POST schemas/public/default/withschema/schema NOSUCHTYPE": "422 and a reason, where a real broker has a stack",
 }
 # Of Java's key stores; of a subscription nobody has been connected to.
 MISSING: Final = {".brokerClientSslFactoryPlugin", ".brokerClientTlsKeyStoreType", ".brokerClientTlsTrustStoreType"}
 # Lists of what is elsewhere, or numbers of moments, or of a real broker's dynamic options: here there are none.
 ANY: Final = {
-    "GET brokers/standalone", "GET brokers/nowhere", "GET brokers/configuration",
+    *(f"GET {root}brokers{of}" for root in ("", "/admin/") for of in ("", "/standalone", "/nowhere", "/configuration")),
     "GET clusters/standalone/namespaceIsolationPolicies/brokers",
 }  # fmt: skip
 

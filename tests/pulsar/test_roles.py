@@ -46,6 +46,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarServer]:
         yield server
 
 
+@pytest.mark.timeout(300)  # a good thousand requests, each on a connection of its own
 def test_roles_are_answered_as_by_a_real_broker(guarded: PulsarServer) -> None:
     wrong = []
     for name, steps in scenes():

@@ -239,6 +239,16 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "metrics": ("test_metrics.py::test_metrics_have_a_real_brokers_names_with_what_is_so",),
     "pulsar-admin": ("test_admin_tools.py::test_everyday_commands_of_pulsar_admin_work",),
+    "names with a cluster": (
+        "namespaces that cannot be", "a namespace of four parts", "topics of a namespace that is not there",
+        "a cluster's topic", "a cluster's topic with a slash", "a cluster's topic of a tenant",
+        "a topic in what could be a namespace of a default cluster", "a cluster's topic that is not persistent",
+        "a topic of several clusters whose namespace is not there", "a topic of several clusters",
+        "partitions of a cluster's topic", "topics of a cluster's namespace", "schemas of a cluster's topic",
+        "a cluster's namespace that makes no topics", "a transaction with a cluster's topic",
+        "test_cluster_names.py::test_clients_publish_and_consume_also_after_a_restart",
+        "test_cluster_names.py::test_a_pattern_finds_topics_with_a_cluster",
+    ),
     "status codes and reasons": ("test_admin.py::test_requests_are_answered_as_by_a_real_broker",),
 }  # fmt: skip
 

@@ -180,7 +180,7 @@ def test_a_namespace_that_is_not_there_has_no_topics(wire: Wire) -> None:
 
 
 def test_a_topic_whose_name_has_a_line_end_is_refused_by_that_name(server: PulsarServer, wire: Wire) -> None:
-    why = "The name of a topic must not have a line end: 'a\\nb'"
+    why = "The name of a topic must not have a line end: 'persistent://public/default/a\\nb'"
     for command, answer, fields in (
         ("lookupTopic", "lookupTopicResponse", {}),
         ("partitionMetadata", "partitionMetadataResponse", {}),

@@ -19,6 +19,7 @@ from typing import Any, Final
 Step = tuple[str, str, dict[str, Any]]
 
 ROOT: Final = "persistent://public/default"
+OLD: Final = "persistent://nobody/nowhere"  # a tenant and a cluster that are not there
 AVRO: Final = '{"type":"record","name":"A","fields":[{"name":"a","type":"int"}]}'
 AVRO_DEFAULT: Final = '{"type":"record","name":"A","fields":[{"name":"a","type":"int","default":"x"}]}'
 AVRO_MORE: Final = (
@@ -381,6 +382,98 @@ SCENES: Final[dict[str, list[Step]]] = {
     ],
     "a watched pattern that cannot be": [
         ("a", "watchTopicList", {"namespace": "public/default", "watcher_id": 1, "topics_pattern": "a("}),
+    ],
+    "topics of a namespace that is not there": [
+        *(("a", "getTopicsOfNamespace", {"namespace": "public/nothing", "mode": mode}) for mode in (0, 1, 2)),
+    ],
+    "namespaces that cannot be": [
+        *(_looked_up(name) for name in (
+            "persistent://pub lic/default/t", "persistent://public//t", "persistent:///default/t",
+            "persistent://public/default//t", "persistent://public/standalone//t",
+            "persistent://public/standalone/n s/t",
+            "persistent://public/standalone/ns/", "persistent://public/standalone/ns/ ", "public/standalone/ns/t",
+            "persistent://a b/c/ ", "lasting://public/standalone/ns/t",
+        )),
+    ],
+    "a namespace of four parts": [("a", "getTopicsOfNamespace", {"namespace": "a/b/c/d", "mode": 0})],
+    "a cluster's topic": [
+        *_named(f"{OLD}/named/t"),
+        ("a", "publish", {"payload": "m"}),
+        _consumer(f"{OLD}/named/t", consumer=2, subscription="t", initialPosition=EARLIEST),
+        ("a", "message", {"consumer_id": 2}),
+        ("a", "ack", {"consumer_id": 2, "ack_type": 0, "message_id": ["$0"]}),
+        ("a", "getLastMessageId", {"consumer_id": 2}),
+        ("a", "seek", {"consumer_id": 2, "message_id": {"ledgerId": 0, "entryId": 0}}),
+        ("a", "unsubscribe", {"consumer_id": 1}),
+        ("a", "GET", {"path": "/admin/persistent/nobody/nowhere/named/t/stats"}),
+    ],
+    "a cluster's topic with a slash": _named(f"{OLD}/slashed/t/u"),
+    "a cluster's topic of a tenant": _named("persistent://public/nowhere/ns/t"),
+    "a topic in what could be a namespace of a default cluster": _named("persistent://public/default/cluster/t"),
+    "a cluster's topic that is not persistent": _named("non-persistent://nobody/nowhere/lone/t"),
+    "a topic of several clusters whose namespace is not there": _named("persistent://nobody/global/ns/t"),
+    "a topic of several clusters": [
+        ("a", "PUT", {"path": "/admin/namespaces/public/global/several"}),
+        _looked_up("persistent://public/global/several/t"),
+        ("a", "partitionMetadata", {"topic": "persistent://public/global/several/t"}),
+        ("a", "POST", {"path": "/admin/namespaces/public/global/several/replication", "body": ["standalone"]}),
+        *_named("persistent://public/global/several/t"),
+    ],
+    "partitions of a cluster's topic": [
+        ("a", "PUT", {"path": "/admin/persistent/nobody/nowhere/parts/p/partitions", "body": 2}),
+        _looked_up(f"{OLD}/parts/p"), ("a", "partitionMetadata", {"topic": f"{OLD}/parts/p"}),
+        *_named(f"{OLD}/parts/p-partition-1"),
+        ("a", "getTopicsOfNamespace", {"namespace": "nobody/nowhere/parts", "mode": 0}),
+        ("a", "DELETE", {"path": "/admin/persistent/nobody/nowhere/parts/p/partitions?force=true"}),
+        ("a", "getTopicsOfNamespace", {"namespace": "nobody/nowhere/parts", "mode": 0}),
+    ],
+    "topics of a cluster's namespace": [
+        *(("a", "getTopicsOfNamespace", {"namespace": "nobody/nowhere/list", "mode": mode}) for mode in (0, 1, 2)),
+        ("w", "watchTopicList", {"namespace": "nobody/nowhere/list", "watcher_id": 1,
+                                 "topics_pattern": "persistent://nobody/nowhere/list/[a-z].*"}),
+        _looked_up(f"{OLD}/list/a"), _producer(f"{OLD}/list/a"), ("w", "hears", {"frame": "watchTopicUpdate"}),
+        _looked_up(f"{OLD}/list/b/c"), _producer(f"{OLD}/list/b/c", producer=2),
+        ("w", "hears", {"frame": "watchTopicUpdate"}),
+        _producer("non-persistent://nobody/nowhere/list/n", producer=3),
+        *(("a", "getTopicsOfNamespace", {"namespace": "nobody/nowhere/list", "mode": mode}) for mode in (0, 1)),
+        ("a", "getTopicsOfNamespace", {"namespace": "nobody/nowhere/list", "mode": 0,
+                                       "topics_pattern": "persistent://nobody/nowhere/list/b.*"}),
+        ("a", "getTopicsOfNamespace", {"namespace": "nobody/nowhere", "mode": 0}),
+        ("a", "close_producer", {"producer_id": 1}),
+        ("a", "DELETE", {"path": "/admin/persistent/nobody/nowhere/list/a"}),
+        ("w", "hears", {"frame": "watchTopicUpdate"}),
+        ("a", "getTopicsOfNamespace", {"namespace": "nobody/nowhere/list", "mode": 0}),
+    ],
+    "schemas of a cluster's topic": [
+        _looked_up(f"{OLD}/schemas/t"), _producer(f"{OLD}/schemas/t", schema=_schema(AVRO, 4)),
+        ("a", "getSchema", {"topic": f"{OLD}/schemas/t"}),
+        ("a", "getOrCreateSchema", {"topic": f"{OLD}/schemas/t", "schema": _schema(AVRO_MORE, 4)}),
+        ("a", "getOrCreateSchema", {"topic": f"{OLD}/schemas/t", "schema": _schema(AVRO_OTHER, 4)}),
+        _producer(f"{OLD}/schemas/t", producer=2, schema=_schema(AVRO_OTHER, 4)),
+        ("a", "getSchema", {"topic": f"{OLD}/schemas/t"}),
+        _looked_up(f"{OLD}/schemas/t/u"), _producer(f"{OLD}/schemas/t/u", producer=3, schema=_schema(AVRO, 4)),
+        ("a", "getSchema", {"topic": f"{OLD}/schemas/t/u"}),
+    ],
+    "a cluster's namespace that makes no topics": [
+        ("a", "PUT", {"path": "/admin/namespaces/public/standalone/unmade"}),
+        ("a", "POST", {"path": "/admin/namespaces/public/standalone/unmade/autoTopicCreation",
+                       "body": {"allowAutoTopicCreation": False}}),
+        *_named("persistent://public/standalone/unmade/t"),
+        ("a", "PUT", {"path": "/admin/persistent/public/standalone/unmade/t"}),
+        ("a", "POST", {"path": "/admin/namespaces/public/standalone/unmade/maxProducersPerTopic", "body": 1}),
+        *_named("persistent://public/standalone/unmade/t"),
+        _producer("persistent://public/standalone/unmade/t", producer=2),
+    ],
+    "a transaction with a cluster's topic": [
+        _looked_up("persistent://pulsar/system/transaction_coordinator_assign-partition-0"),
+        ("a", "tcClientConnectRequest", {"tc_id": 0}), *_prepared(f"{OLD}/txn/t", 1),
+        _looked_up(f"{OLD}/txn/t"), _consumer(f"{OLD}/txn/t", initialPosition=EARLIEST),
+        ("a", "message", {"consumer_id": 1}), ("a", "newTxn", {"tc_id": 0, "txn_ttl_seconds": 600_000}),
+        ("a", "addPartitionToTxn", {"txnid_least_bits": "%0", "txnid_most_bits": 0, "partitions": [f"{OLD}/txn/t"]}),
+        ("a", "addSubscriptionToTxn", {"txnid_least_bits": "%0", "txnid_most_bits": 0,
+                                       "subscription": [{"topic": f"{OLD}/txn/t", "subscription": "s"}]}),
+        _in(0, 1, 0),
+        _ended(0, 0),
     ],
     "transactions that are not there": [
         ("a", "partitionMetadata", {"topic": "persistent://pulsar/system/transaction_coordinator_assign"}),

@@ -1,4 +1,8 @@
-"""Names of Pulsar's tenants, namespaces, topics and subscriptions, and the names that topics have in the core."""
+"""Names of Pulsar's tenants, namespaces, topics and subscriptions, and the names that topics have in the core.
+
+A namespace is `tenant/namespace` or, as before Pulsar 2.0, `tenant/cluster/namespace`: then a topic of it needs neither
+the namespace nor the tenant nor the cluster to be there.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from mq_shards.csrc._core import lib
 PERSISTENT: Final = "persistent"
 NON_PERSISTENT: Final = "non-persistent"
 DEFAULT_NAMESPACE: Final = "public/default"
+_DEFAULT_TENANT, _, _DEFAULT_LOCAL = DEFAULT_NAMESPACE.partition("/")
 # Of a topic's name in the core, including the namespace where that is part of it.
 MAX_NAME_BYTES: Final[int] = lib.TOPIC_NAME_BYTES
 SHOWN: Final = 80  # characters of a name that is too long
@@ -42,7 +47,7 @@ class PulsarNameError(ValueError):
 class TopicName(NamedTuple):
     domain: str
     tenant: str
-    namespace_local: str
+    namespace_local: str  # with the cluster before it, where the name has one
     local: str
 
     @property
@@ -66,9 +71,13 @@ class TopicName(NamedTuple):
 
     @property
     def core(self) -> str:
-        """The name that workers and other protocols know; in the default namespace this is the last part alone."""
-        if self.domain == PERSISTENT and self.namespace == DEFAULT_NAMESPACE:
-            return self.local
+        """The name that workers and other protocols know: of public/default, what comes behind that, and so for
+        namespaces of a cluster `default`."""
+        if self.domain == PERSISTENT and self.tenant == _DEFAULT_TENANT:
+            if self.namespace_local == _DEFAULT_LOCAL:
+                return self.local
+            if self.namespace_local.startswith(f"{_DEFAULT_LOCAL}/"):
+                return f"{self.namespace_local[len(_DEFAULT_LOCAL) + 1 :]}/{self.local}"
         return str(self)
 
     def __str__(self) -> str:
@@ -88,18 +97,20 @@ def topic_name(text: str) -> TopicName:
             raise PulsarNameError(f"Invalid short topic name '{text}', {form}")
         if words == 1:
             rest = f"{DEFAULT_NAMESPACE}/{text}"
+        text = f"{domain}://{rest}"
     if domain not in (PERSISTENT, NON_PERSISTENT):
         raise PulsarNameError(f"Invalid topic domain: '{domain}'")
-    parts = rest.split("/", 2)
-    if len(parts) != 3 or parts[2].startswith("/"):
+    *above, local = rest.split("/", 3)
+    if len(above) < 2:
         raise PulsarNameError(f"Invalid topic name: {text}")
-    if not parts[2].strip():
+    namespace = check_namespace("/".join(above))
+    if not local.strip():
         raise PulsarNameError(f"Invalid topic name: {text}. Topic local name must not be blank.")
-    check_namespace(f"{parts[0]}/{parts[1]}")
-    if "\n" in parts[2]:  # a request to a worker ends the name of a topic with one
+    if "\n" in local:  # a request to a worker ends the name of a topic with one
         raise PulsarNameError(f"The name of a topic must not have a line end: {text!r}")
+    tenant, _, namespace_local = namespace.partition("/")
     # Most topics share most parts, so each part is kept in memory once.
-    name = TopicName(intern(domain), intern(parts[0]), intern(parts[1]), intern(parts[2]))
+    name = TopicName(intern(domain), intern(tenant), intern(namespace_local), intern(local))
     if (size := len(name.core.encode())) > MAX_NAME_BYTES:
         raise PulsarNameError(f"Invalid topic name: {text[:SHOWN]}... has {size} bytes, {MAX_NAME_BYTES} at most")
     return name
@@ -113,16 +124,34 @@ def check_entity(name: str) -> str:
 
 
 def check_namespace(name: str) -> str:
-    tenant, slash, local = name.partition("/")
-    if not slash or _ENTITY.fullmatch(tenant) is None or _ENTITY.fullmatch(local) is None:
+    parts = name.split("/")
+    if len(parts) not in (2, 3) or not all(parts):
         raise PulsarNameError(f"Invalid namespace format. namespace: {name}")
+    for part in parts:
+        check_entity(part)
     return name
 
 
 def is_namespace(name: str) -> bool:
-    """Whether a real broker takes it for the name of a namespace: also with a cluster in it, as names once had."""
-    parts = name.split("/")
-    return len(parts) in (2, 3) and all(_ENTITY.fullmatch(part) for part in parts)
+    try:
+        check_namespace(name)
+    except PulsarNameError:
+        return False
+    return True
+
+
+def has_cluster(namespace: str) -> bool:
+    return namespace.count("/") == 2
+
+
+def cluster_of(namespace: str) -> str:
+    """The cluster in its name; "": there is none, or `global`, which stands for those that its policies say."""
+    cluster = namespace.split("/")[1] if has_cluster(namespace) else ""
+    return "" if cluster == "global" else cluster
+
+
+def is_local(namespace: str) -> bool:
+    return cluster_of(namespace) != ""
 
 
 def check_subscription(name: str) -> str:
