@@ -395,7 +395,8 @@ def _cursor(where: Position, channel: Channel) -> Json:
         "cursorLedgerLastEntry": -1,
         "individuallyDeletedMessages": "[]",
         "lastLedgerSwitchTimestamp": _NO_TIME,
-        "state": "NoLedger",
+        # A real broker's durable cursor has a ledger of its own only when something was acknowledged.
+        "state": "Open" if channel.flags & lib.FIGURES_EPHEMERAL else "NoLedger",
         "active": channel.consumer_count > 0,
         "numberOfEntriesSinceFirstNotAckedMessage": where.cursor - where.unfinished + 1,
         "totalNonContiguousDeletedMessagesRange": 0,

@@ -105,7 +105,10 @@ def test_single_messages_are_shown_with_what_they_say_of_themselves(
         assert play(server.http, ("GET", f"{P}/{topic}/{missing}"))["status"] == 404
     last = ask(server, "GET", f"{P}/{topic}/lastMessageId")
     assert (last["ledgerId"], last["entryId"]) == (ids[2].ledger_id(), ids[2].entry_id())
+    client.create_reader(T + topic, pulsar.MessageId.earliest, subscription_role_prefix="reader")
     internal = ask(server, "GET", f"{P}/{topic}/internalStats")
+    states = {name.partition("-")[0]: one["state"] for name, one in internal["cursors"].items()}
+    assert states == {"reader": "Open", "s": "NoLedger"}
     assert internal["numberOfEntries"] == 3
     assert internal["lastConfirmedEntry"] == f"{ids[2].ledger_id()}:{ids[2].entry_id()}"
     assert internal["cursors"]["s"]["markDeletePosition"].endswith(":-1")
