@@ -30,7 +30,7 @@ from mq_shards.gateway.pulsar.store import Store
 
 MAX_ALL_BYTES: Final = 64 << 20
 MAX_TOPICS_A_ROUND: Final = 1000  # that upkeep visits
-MAX_DROPPED_A_ROUND: Final = 500  # subscriptions: other work of upkeep waits until the disk has that
+MAX_DROPPED_AT_ONCE: Final = 500  # subscriptions: others that write to the catalog are served between two such calls
 # For how long a subscription may be on its way to its worker: until then it is not taken for a deleted one.
 MADE_WITHIN_S: Final = 60.0
 MAX_BEGUN: Final = 1 << 16  # subscriptions on their way: beyond, those that have been for longest are taken for made
@@ -79,13 +79,14 @@ class SubscriptionProperties:
         before = self.of(topic).get(name, NOTHING)
         await self._put(topic, name, replace(before, replicated=replicated))
 
-    async def drop_deleted(self) -> None:
+    async def drop_deleted(self) -> bool:
         """Drops what is kept of subscriptions that no worker has, of some topics and not of many subscriptions: the
-        next ones at the next call. Raises RefusedError, StoreError."""
+        next ones at the next call. Returns whether there were so many that there may be more. Raises RefusedError,
+        StoreError."""
         topics = [topic for one in self._store.catalog.namespaces.values() for topic in one.subscriptions]
         if self._visited >= len(topics):
             self._visited = 0
-        left = MAX_DROPPED_A_ROUND
+        left = MAX_DROPPED_AT_ONCE
         for text in topics[self._visited : self._visited + MAX_TOPICS_A_ROUND]:
             self._visited += 1
             with contextlib.suppress(PulsarNameError):  # of a damaged log
@@ -96,6 +97,7 @@ class SubscriptionProperties:
             if left == 0:
                 break
         await self._store.settled()
+        return left == 0
 
     async def _drop_deleted(self, topic: TopicName, most: int) -> int:
         """Returns how many were dropped."""

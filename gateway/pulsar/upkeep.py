@@ -93,7 +93,8 @@ class Upkeep:
             self._control.policies_changed(name.namespace, str(name))
         await self._tell_producers(over)
         self._idle = {key: since for key, since in self._idle.items() if key in self._seen}
-        await self._control.subscription_properties.drop_deleted()
+        while await self._control.subscription_properties.drop_deleted():  # clients may delete many between two rounds
+            pass
 
     async def _topics(self) -> AsyncIterator[tuple[TopicName, Json]]:
         catalog = self._control.store.catalog

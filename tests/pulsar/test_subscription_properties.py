@@ -6,7 +6,7 @@ import asyncio
 import os
 import tracemalloc
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from mq_shards.acceptor.protocols.pulsar.names import MAX_PROPERTIES, MAX_PROPERTY_BYTES, topic_name
@@ -18,6 +18,7 @@ from mq_shards.gateway.pulsar.subscription_properties import (
     SubscriptionProperties,
     checked,
 )
+from mq_shards.gateway.pulsar.upkeep import Upkeep
 
 from tests.pulsar.control_side import Run, Side, T
 from tests.pulsar.record_admin import play
@@ -182,7 +183,7 @@ def test_what_is_kept_of_deleted_subscriptions_is_dropped_by_upkeep(run: Run) ->
 
 
 def test_upkeep_drops_few_at_a_time_and_goes_on_where_it_stopped(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscription_properties, "MAX_DROPPED_A_ROUND", 10)
+    monkeypatch.setattr(subscription_properties, "MAX_DROPPED_AT_ONCE", 10)
 
     async def test(side: Side) -> None:
         topics = [topic_name(T + f"t{i}") for i in range(5)]
@@ -194,11 +195,27 @@ def test_upkeep_drops_few_at_a_time_and_goes_on_where_it_stopped(run: Run, monke
         syncs = list[int]()
         fdatasync = os.fdatasync
         monkeypatch.setattr(os, "fdatasync", lambda fd: (syncs.append(fd), fdatasync(fd)))
-        left = list[int]()
+        left = list[tuple[bool, int]]()
         for _ in range(3):
-            await kept(side).drop_deleted()
-            left.append(sum(len(kept(side).of(topic)) for topic in topics) - 25)
-        assert left == [15, 5, 0] and len(syncs) == 3
+            more = await kept(side).drop_deleted()
+            left.append((more, sum(len(kept(side).of(topic)) for topic in topics) - 25))
+        assert left == [(True, 15), (True, 5), (False, 0)] and len(syncs) == 3
+
+    run(test)
+
+
+def test_a_round_of_upkeep_drops_all_that_clients_deleted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many: a client that makes subscriptions and deletes them all the time would be refused after a while."""
+    monkeypatch.setattr(subscription_properties, "MAX_DROPPED_AT_ONCE", 10)
+
+    async def test(side: Side) -> None:
+        topic = topic_name(T + "t")
+        for i in range(95):
+            await kept(side).set_properties(topic, f"gone{i}", {"a": "b"})
+        upkeep = Upkeep(side.control, cast(Any, None), 60.0, lambda: 0.0)
+        upkeep._retention._keeping = set()
+        await upkeep.round()
+        assert not kept(side).of(topic)
 
     run(test)
 
