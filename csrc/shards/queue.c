@@ -415,6 +415,8 @@ void queue_settle(struct worker *w, uint32_t topic, bool was_seen) {
     if (!seen && was_seen) {
         w->count->topics--;
         end_pause(w, topic);
+        /* Who used it has gone, and the log does not know of it: nobody wants the tube any more, as after a restart. */
+        if (!t->number) t->tube = false;
         t->total = t->reserves = t->deletes = t->releases = t->timeouts = t->pauses = 0;
     }
     if (!seen || t->asleep) shard_settle_topic(w, topic);

@@ -280,9 +280,9 @@ class Broker(Model):
         elif topic.durable:
             self._give(topic, message)
 
-    def _give(self, topic: Topic, message: Message) -> None:
+    def _give(self, topic: Topic, message: Message, *, loose: bool = False) -> None:
         for channel in topic.channels.values():
-            channel.take(message)
+            channel.take(message, loose=loose)
         if not topic.channels and not topic.wanted:
             topic.waiting.append(message)
         unlogged = topic.channels and all(channel.ephemeral for channel in topic.channels.values())
@@ -396,7 +396,8 @@ class Broker(Model):
             topic.stopped_at = None
             kept, topic.kept = topic.kept, []
             for message in kept:
-                self._give(topic, message)
+                # What is due when the pause ends comes then, before the others or after some of them.
+                self._give(topic, message, loose=0 < message.delay <= self.now - message.published)
             for channel in topic.channels.values():
                 self._channel_tick(channel)
 

@@ -10,7 +10,7 @@ import pytest
 from mq_shards.csrc._core import lib
 
 from tests.shards.bench import NO_SPACE, OK, PEEK_ID, PROBE, PUBLISH, RESERVE, TIMED_OUT, WATCH
-from tests.shards.subscriptions import DELETE, EPHEMERAL, Channels, delivered
+from tests.shards.subscriptions import DELETE, EPHEMERAL, GONE, Channels, delivered
 
 
 def test_a_job_put_before_the_first_channel_is_delivered_to_it_and_stays_a_job(bench: Channels) -> None:
@@ -77,6 +77,21 @@ def test_a_connection_that_only_begins_with_a_watch_wants_nothing_yet(bench: Cha
     assert bench.ask(RESERVE, 5).status == TIMED_OUT
     bench.pub("t")
     assert bench.catalog()["t"].jobs == 1
+
+
+@pytest.mark.parametrize("put", [False, True])
+def test_a_tube_that_nobody_has_put_into_is_wanted_as_long_as_somebody_uses_or_watches_it(
+    bench: Channels, put: bool
+) -> None:
+    """An acceptor knows its name for longer."""
+    bench.raw(WATCH, 5, topic=bench.topic("t"))
+    if put:
+        id, _ = bench.pub("t", durable=False)
+        assert bench.ask(DELETE, 5, id=id).status == OK
+    bench.raw(GONE, 5)
+    bench.turn()
+    bench.pub("t")
+    assert bench.catalog()["t"].jobs == put
 
 
 def test_a_tube_that_is_paused_as_a_topic_stays_paused(bench: Channels) -> None:
