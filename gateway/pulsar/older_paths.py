@@ -13,6 +13,7 @@ from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.refusals import not_found, precondition
 from mq_shards.gateway.pulsar.requests import Call, Routes, json_of
 
+DOMAINS: Final = (PERSISTENT, NON_PERSISTENT)
 _CLUSTERED: Final = "{tenant}/{cluster}/{namespace}"
 _TODAY: Final = "{tenant}/{namespace}"
 _SUBSCRIPTION: Final = "subscription/{subscription}"
@@ -37,6 +38,7 @@ _OF_NAMESPACE: Final = {
     "compactionThreshold": "GET PUT", "offloadThreshold": "GET PUT", "migration": "POST",
     "schemaAutoUpdateCompatibilityStrategy": "GET PUT",
 }  # fmt: skip
+_OF_TOPICS: Final = {"": "GET", "partitioned": "GET"}
 _OF_TOPIC: Final = {
     "": "PUT DELETE", "permissions": "GET", "permissions/{role}": "POST DELETE", "partitions": "GET PUT POST DELETE",
     "unload": "PUT", "subscriptions": "GET", "stats": "GET", "internalStats": "GET", "internal-info": "GET",
@@ -47,10 +49,6 @@ _OF_TOPIC: Final = {
     f"{_SUBSCRIPTION}/expireMessages": "POST", f"{_SUBSCRIPTION}/expireMessages/{{seconds}}": "POST",
     f"{_SUBSCRIPTION}/resetcursor": "POST", f"{_SUBSCRIPTION}/resetcursor/{{time}}": "POST",
     f"{_SUBSCRIPTION}/position/{{place}}": "GET", f"{_SUBSCRIPTION}/replicatedSubscriptionStatus": "GET POST",
-}  # fmt: skip
-# Of topics that are not persistent less was there.
-_OF_NON_PERSISTENT: Final = {
-    "partitions": "GET PUT", "internalStats": "GET", "stats": "GET", "unload": "PUT", "subscriptions": "GET",
 }  # fmt: skip
 _OF_SCHEMA: Final = {
     "schema": "GET POST DELETE", "schema/{version}": "GET", "schemas": "GET", "metadata": "GET", "version": "POST",
@@ -71,9 +69,6 @@ def _paths() -> dict[str, tuple[str, str | None]]:
         "/admin/namespaces/{tenant}": ("/admin/v2/namespaces/{tenant}", "GET"),
         f"{_NAMESPACE}/destinations": (f"/admin/v2/namespaces/{_TODAY}/topics", "GET"),
         f"{_NAMESPACE}/policy": (f"/admin/v2/namespaces/{_TODAY}", "PUT"),
-        f"/admin/persistent/{_CLUSTERED}": (f"/admin/v2/{{domain}}/{_TODAY}", "GET"),
-        f"/admin/persistent/{_CLUSTERED}/partitioned": (f"/admin/v2/{{domain}}/{_TODAY}/partitioned", "GET"),
-        f"/admin/non-persistent/{_CLUSTERED}": (f"/admin/v2/{{domain}}/{_TODAY}", "GET"),
         "/admin/broker-stats/destinations": ("/admin/v2/broker-stats/topics", "GET"),
         f"/admin/resource-quotas/{_CLUSTERED}/{{bundle}}": (f"/admin/v2/resource-quotas/{_TODAY}/{{bundle}}", None),
         f"/admin/{_AVAILABILITY}/{_CLUSTERED}": (f"/admin/v2/{_AVAILABILITY}/{_TODAY}", "GET"),
@@ -82,9 +77,9 @@ def _paths() -> dict[str, tuple[str, str | None]]:
     }
     for older, today, wanted in (
         (_NAMESPACE, f"/admin/v2/namespaces/{_TODAY}", _OF_NAMESPACE),
-        (f"/admin/persistent/{_CLUSTERED}/{{topic}}", f"/admin/v2/{{domain}}/{_TODAY}/{{topic}}", _OF_TOPIC),
-        (f"/admin/non-persistent/{_CLUSTERED}/{{topic}}", f"/admin/v2/{{domain}}/{_TODAY}/{{topic}}",
-         _OF_NON_PERSISTENT),
+        *((f"/admin/{domain}/{_CLUSTERED}", f"/admin/v2/{{domain}}/{_TODAY}", _OF_TOPICS) for domain in DOMAINS),
+        *((f"/admin/{domain}/{_CLUSTERED}/{{topic}}", f"/admin/v2/{{domain}}/{_TODAY}/{{topic}}", _OF_TOPIC)
+          for domain in DOMAINS),
         (f"/admin/schemas/{_CLUSTERED}/{{topic}}", f"/admin/v2/schemas/{_TODAY}/{{topic}}", _OF_SCHEMA),
     ):  # fmt: skip
         for below, methods in wanted.items():

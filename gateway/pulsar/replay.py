@@ -53,7 +53,7 @@ def _apply(found: Replayed, record: Record) -> None:
     try:
         record = _in_its_namespace(found, record)
     except PulsarNameError as error:
-        found.left_out.append(str(error))
+        found.left_out.append(f"no client can name the topic of {record} any more: {error}")
         return
     namespace = record.get("namespace") if record.get("do") == "topic" else None
     is_lost = isinstance(namespace, str) and found.catalog.namespace(namespace) is None

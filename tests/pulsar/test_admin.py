@@ -21,6 +21,7 @@ DIFFERS: Final = {
     "GET persistent/public/default/ended/backlogSize": "is not there: 404",
     "DELETE persistent/public/default/ended": "a real broker's compaction is a client, here there is none",
     "PUT persistent/public/default/unnamed/partitions": "400, where a real broker fails with 500",
+    "POST /admin/non-persistent/public/standalone/volatile/t/subscription/s/skip_all": "405, where one fails with 500",
     "DELETE /admin/namespaces/public/standalone/late": "a real broker's bundles are those of before it was made",
     "DELETE /admin/namespaces/public/standalone/granted": "a real broker's bundles are those of before it was made",
     "GET /lookup/v2/destination/lasting/nobody/nowhere/looked/t": "404, where a real broker fails with 500",

@@ -183,7 +183,7 @@ def test_topics_of_an_earlier_release_come_into_their_own_namespaces_with_the_po
     assert not catalog.namespaces["public/default/a"].is_made
     # No client can name it any more: its messages are where they were.
     assert len(found.left_out) == 1
-    assert "a b" in found.left_out[0]
+    assert "persistent://public/default/a b/c" in found.left_out[0]
     again = Catalog()
     for record in catalog.records():
         again.apply(record)
