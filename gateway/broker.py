@@ -63,16 +63,16 @@ class OutOfTurnError(BrokerError):
 
 
 @dataclass(frozen=True, slots=True)
-class Once:
+class ProducerPart:
     """Identifies a part of an idempotent producer's batch. The parts of a batch for one shard are numbered from 0."""
 
-    writer: int  # the producer's key
+    key: int  # the producer's
     batch: int
     part: int
 
     def encode(self) -> bytes:
         """The struct producer_part that precedes the bodies."""
-        part = ffi.new("struct producer_part *", {"writer": self.writer, "batch": self.batch, "part": self.part})
+        part = ffi.new("struct producer_part *", {"key": self.key, "batch": self.batch, "part": self.part})
         return bytes(ffi.buffer(part))
 
 
@@ -157,7 +157,7 @@ class Broker:
         topic: str,
         count: int,
         bodies: bytes | memoryview,
-        once: Once | None = None,
+        of: ProducerPart | None = None,
         *,
         has_headers: bool = False,
         delay_ns: int = 0,
@@ -166,7 +166,7 @@ class Broker:
         """Publishes all messages or none. `bodies` has the size of each, big-endian in 4 bytes, before it. Raises as
         publish does.
 
-        With `once` a part that was published before is not written again. OutOfTurnError when the part before it is
+        With `of` a part that was published before is not written again. OutOfTurnError when the part before it is
         missing.
         """
         flags = lib.MSG_DURABLE
@@ -174,8 +174,8 @@ class Broker:
         if priority is not None:
             before.append(bytes(ffi.buffer(ffi.new("struct publish_priority *", {"pri": priority}))))
             flags |= lib.MSG_PRIORITY
-        if once is not None:
-            before.append(once.encode())
+        if of is not None:
+            before.append(of.encode())
             flags |= lib.MSG_IDEMPOTENT
         message = b"".join((*before, bodies))  # bytes alone are not copied
         if has_headers:

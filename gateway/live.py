@@ -10,6 +10,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from mq_shards.csrc._core import ffi
+from mq_shards.csrc.structs import struct_in
 from mq_shards.gateway.calls import AcceptorCalls
 from mq_shards.gateway.names import bytes_of
 
@@ -18,7 +20,7 @@ SIZE: Final = struct.Struct(">I")
 # In one call: an acceptor delivers all messages of a call in one turn, and must not keep other clients waiting.
 PIECE_MESSAGES: Final = 256
 PIECE_BYTES: Final = 256 << 10
-HEADERS_BYTES: Final = 16
+HEADERS_BYTES: Final[int] = ffi.sizeof("struct headers")
 # The message is published already, so its publisher waits only this long for an acceptor that is being restarted.
 TIMEOUT_NS: Final = 500_000_000
 
@@ -53,12 +55,12 @@ def with_size(body: bytes | memoryview) -> bytes:
 
 
 def without_headers(bodies: bytes | memoryview) -> bytes:
-    """Removes the struct headers before each message (csrc/ringbuf/message.h); its first field is the headers' size."""
+    """Removes the headers before each message."""
     found, at = [], 0
     while at < len(bodies):
         end = at + SIZE.size + int.from_bytes(bodies[at : at + SIZE.size], "big")
         begin = at + SIZE.size
-        begin += HEADERS_BYTES + int.from_bytes(bodies[begin : begin + 4], "little")
+        begin += HEADERS_BYTES + struct_in("headers", bodies, begin).bytes
         found.append(with_size(bodies[begin:end]))
         at = end
     return b"".join(found)

@@ -1,8 +1,8 @@
 """Calls: questions and answers between an acceptor and the gateway, both ways, and what the gateway tells acceptors.
 
-    calls.ask("pulsar.partitions", body, heard)    `heard` gets a Reply, after ask() has returned
-    calls.serve("nats.connections", handler)       `handler` gets an Asked, and answers it now or later
-    calls.tell("pulsar.policies", body)            has no answer; the function given to the other side's hear() gets it
+    calls.ask("toy.partitions", body, heard)    `heard` gets a Reply, after ask() has returned
+    calls.serve("toy.connections", handler)     `handler` gets an Asked, and answers it now or later
+    calls.tell("toy.policies", body)            has no answer; the function given to the other side's hear() gets it
 
 One object is one end; it lives as long as its process, the socket pair below it (from the supervisor) as long as both
 processes. Nothing here waits: what cannot be sent now is kept, up to a limit. Every question gets an answer, which is

@@ -7,7 +7,7 @@
 Of a shard, a prefix of its log is copied, which is what a broker that was killed at that point would find: all segments
 that the manifest lists are opened at one moment, then the end of each is found, the last one's first, since segments
 are written one after the other. When all shards are copied, what was written meanwhile is cut off at one moment for all
-of them (backup_cut.py), and copied too. Files beside the logs (readers, writers, Pulsar's catalog) are copied before
+of them (backup_cut.py), and copied too. Files beside the logs (readers, writers, a catalog) are copied before
 the logs, so that all messages they mention are in the logs.
 
 An interrupted backup leaves the previous one intact: files only grow, and files no longer needed are removed last.

@@ -176,8 +176,8 @@ def test_what_serves_all_protocols_names_none() -> None:
     """Neither in a comment nor as a part of a name, such as that of its server."""
     protocols = re.compile("|".join(sorted({name.partition("_")[0] for name in codecs()})), re.IGNORECASE)
     neutral = files(
-        "csrc/acceptor/*.[ch]", "csrc/ringbuf/*.[ch]", "csrc/log/*.[ch]", "csrc/shards/*.[ch]",
-        "acceptor/*.py", "acceptor/access/*.py",
+        "csrc/base/*.[ch]", "csrc/acceptor/*.[ch]", "csrc/ringbuf/*.[ch]", "csrc/log/*.[ch]", "csrc/shards/*.[ch]",
+        "ringbuf/*.py", "shards/*.py", "shards/reader/*.py", "acceptor/*.py", "acceptor/access/*.py",
         "acceptor/filters/*.py", "supervisor/*.py", "supervisor/options/*.py",
         "gateway/*.py", "perf/*.py", "perf/*.[ch]",
     )  # fmt: skip

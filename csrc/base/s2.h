@@ -1,5 +1,5 @@
-/* Blocks of S2, the extension of Snappy that NATS servers compress routes with: literals, and copies of what came
- * before. A copy may stand without its distance, which is then that of the one before ("repeat"); so it may be long.
+/* Blocks of S2, an extension of Snappy: literals, and copies of what came before. A copy may stand without its
+ * distance, which is then that of the one before ("repeat"); so it may be long.
  *
  * Format: format_description.txt of google/snappy, and S2's additions to it, in the README of the s2 package of
  * klauspost/compress ("Format Extensions"). Snappy's blocks are S2's. Keeps nothing, allocates nothing.

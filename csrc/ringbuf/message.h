@@ -242,7 +242,7 @@ struct request_each {
 #define MSG_IDEMPOTENT 8u
 #define NO_PLACE       UINT64_MAX
 struct producer_part {
-    uint64_t writer; /* the producer's key */
+    uint64_t key; /* the producer's */
     uint64_t batch;
     uint32_t part;
     uint32_t more; /* how many batches behind `batch` it includes as well */

@@ -118,7 +118,7 @@ static bool write_producer(struct worker *w, struct shard *s, const struct many 
                                 .attribute_bytes = sizeof many->part.part,
                                 .seq = many->part.batch + many->part.more,
                                 .time_ns = w->wall_ns,
-                                .id = many->part.writer};
+                                .id = many->part.key};
     return log_group_append(s->log, &head, &many->part.part, NULL, 0);
 }
 

@@ -8,8 +8,8 @@ void producers_free(struct producers *producers) {
     *producers = (struct producers){0};
 }
 
-const struct producer_part *producers_last(const struct producers *producers, uint64_t writer, uint64_t wall_ns) {
-    uint32_t n = map_find(&producers->places, writer);
+const struct producer_part *producers_last(const struct producers *producers, uint64_t key, uint64_t wall_ns) {
+    uint32_t n = map_find(&producers->places, key);
     if (!n) return NULL;
     const struct producer_last *last = &producers->items[n];
     bool idle = producers->idle_ns && wall_ns > last->used_ns && wall_ns - last->used_ns > producers->idle_ns;
@@ -18,7 +18,7 @@ const struct producer_part *producers_last(const struct producers *producers, ui
 
 enum producer_turn producers_ask(const struct producers *producers, const struct producer_part *part,
                                  uint64_t wall_ns) {
-    const struct producer_part *last = producers_last(producers, part->writer, wall_ns);
+    const struct producer_part *last = producers_last(producers, part->key, wall_ns);
     if (!last || part->batch > last->batch) return part->part == 0 ? PRODUCER_NEXT : PRODUCER_EARLY;
     if (part->batch < last->batch || part->part <= last->part) return PRODUCER_DONE;
     return part->part == last->part + 1 ? PRODUCER_NEXT : PRODUCER_EARLY;
@@ -43,7 +43,7 @@ static uint32_t make_place(struct producers *p) {
     if (p->count == p->limit) {
         uint32_t n = p->oldest;
         unlink_one(p, n);
-        map_remove(&p->places, p->items[n].part.writer);
+        map_remove(&p->places, p->items[n].part.key);
         return n;
     }
     /* Number 0 is not used; room grows in steps of half a power of two. */
@@ -58,12 +58,12 @@ static uint32_t make_place(struct producers *p) {
 }
 
 bool producers_note(struct producers *producers, const struct producer_part *part, uint64_t wall_ns) {
-    uint32_t n = map_find(&producers->places, part->writer);
+    uint32_t n = map_find(&producers->places, part->key);
     if (n) {
         unlink_one(producers, n);
     } else {
         n = make_place(producers);
-        if (!n || !map_insert(&producers->places, part->writer, n)) return false;
+        if (!n || !map_insert(&producers->places, part->key, n)) return false;
     }
     producers->items[n].part = *part;
     producers->items[n].part.batch += part->more;

@@ -43,7 +43,7 @@ static inline struct producers producers_of(uint32_t limit, uint64_t idle_ns) {
 }
 void producers_free(struct producers *producers);
 /* The last part of a producer; NULL: it is not known, or was forgotten. */
-const struct producer_part *producers_last(const struct producers *producers, uint64_t writer, uint64_t wall_ns);
+const struct producer_part *producers_last(const struct producers *producers, uint64_t key, uint64_t wall_ns);
 enum producer_turn producers_ask(const struct producers *producers, const struct producer_part *part, uint64_t wall_ns);
 /* Notes a published part. False when memory is short; nothing more may be done with it then. */
 bool producers_note(struct producers *producers, const struct producer_part *part, uint64_t wall_ns);

@@ -88,7 +88,7 @@ static struct record head_of(const struct worker *w, uint8_t kind, uint32_t topi
 void shard_log_producers(struct worker *w, struct shard *s, const struct producers *all, uint16_t flags) {
     for (uint32_t n = all->oldest; n; n = all->items[n].newer) {
         const struct producer_last *last = &all->items[n];
-        struct record head = head_of(w, RECORD_PRODUCER, 0, last->part.batch, last->part.writer);
+        struct record head = head_of(w, RECORD_PRODUCER, 0, last->part.batch, last->part.key);
         struct producer_attributes a = {.part = last->part.part, .used_wall_ns = last->used_ns};
         head.flags = flags;
         head.attribute_bytes = sizeof a;
@@ -196,7 +196,7 @@ void shard_log_txn_end(struct worker *w, struct shard *s, uint32_t topic, uint64
 }
 
 void shard_log_producer(struct worker *w, struct shard *s, const struct producer_part *part, uint16_t flags) {
-    struct record head = head_of(w, RECORD_PRODUCER, 0, part->batch + part->more, part->writer);
+    struct record head = head_of(w, RECORD_PRODUCER, 0, part->batch + part->more, part->key);
     head.flags = flags;
     head.attribute_bytes = sizeof part->part;
     append(w, s, &head, &part->part, NULL, 0);

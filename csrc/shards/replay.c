@@ -243,7 +243,7 @@ void replay_forget_ephemeral(struct worker *w) {
 }
 
 static void replay_producer(struct shard *s, const struct record *r) {
-    struct producer_part part = {.writer = r->id, .batch = r->seq};
+    struct producer_part part = {.key = r->id, .batch = r->seq};
     struct producer_attributes a = {.used_wall_ns = r->time_ns};
     if (r->attribute_bytes < sizeof a.part) return;
     memcpy(&a, record_attributes(r), r->attribute_bytes < sizeof a ? sizeof a.part : sizeof a);

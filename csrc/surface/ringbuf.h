@@ -101,7 +101,7 @@ struct publish_priority {
     uint32_t pri, unused;
 };
 struct producer_part {
-    uint64_t writer, batch;
+    uint64_t key, batch;
     uint32_t part, more;
 };
 struct attach {

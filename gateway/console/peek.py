@@ -34,7 +34,7 @@ MAX_BODY_BYTES: Final = 1 << 20  # of one body, that are shown
 DEFAULT_BODY_BYTES: Final = 4096
 MAX_ANSWER_BYTES: Final = 4 << 20
 SCAN_BYTES: Final = 4 << 20  # of the log, that are read for one answer
-TAGS: Final[Mapping[int, str]] = {1: "nats", 2: "pulsar", 3: "spark"}  # enum headers_tag
+TAGS: Final[Mapping[int, str]] = {lib.HEADERS_NATS: "nats", lib.HEADERS_PULSAR: "pulsar", lib.HEADERS_SPARK: "spark"}
 HEADERS_BYTES: Final[int] = ffi.sizeof("struct headers")
 
 

@@ -24,8 +24,8 @@ from mq_shards.gateway.broker import (
     BrokerError,
     DiskError,
     DrainingError,
-    Once,
     OutOfTurnError,
+    ProducerPart,
 )
 from mq_shards.gateway.byte_window import ByteWindow
 from mq_shards.gateway.names import exact
@@ -183,9 +183,9 @@ class Carrying:
     async def publish(self, part: int, section: Section, bodies: memoryview, size: int) -> None:
         """Publishes one part, and gives back `size` bytes of the window, which the caller has taken."""
         try:
-            once = Once(self._decision.key, self._decision.batch, part)
+            of = ProducerPart(self._decision.key, self._decision.batch, part)
             await self._broker.publish_many(
-                exact(section.topic), section.messages, bodies, once,
+                exact(section.topic), section.messages, bodies, of,
                 has_headers=section.has_headers, delay_ns=section.delay_ns, priority=section.priority,
             )  # fmt: skip
         finally:

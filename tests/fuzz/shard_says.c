@@ -200,7 +200,7 @@ void say_publish(uint32_t acceptor, struct connection *c) {
         before = sizeof arrival;
     }
     if (!pick(8)) {
-        struct producer_part part = {.writer = pick(4), .batch = pick(8), .part = !pick(32), .more = pick(3)};
+        struct producer_part part = {.key = pick(4), .batch = pick(8), .part = !pick(32), .more = pick(3)};
         m.flags |= MSG_IDEMPOTENT;
         memcpy(scratch + before, &part, sizeof part);
         before += sizeof part;
@@ -282,7 +282,7 @@ void say_publish_many(uint32_t acceptor, struct connection *c) {
     if (!pick(3)) {
         /* Now in turn, now again, now too early, of a few producers or of one of many that push each other out. */
         struct producer_part part = {
-            .writer = pick(5) ? pick(4) : pick(3 * SHARD_BATCH_PRODUCERS), .batch = pick(4), .part = pick(4)};
+            .key = pick(5) ? pick(4) : pick(3 * SHARD_BATCH_PRODUCERS), .batch = pick(4), .part = pick(4)};
         m.flags |= MSG_IDEMPOTENT;
         memcpy(scratch, &part, sizeof part);
         bytes = sizeof part;

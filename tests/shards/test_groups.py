@@ -22,7 +22,7 @@ PIECE = 400
 SMALL = [b"%d" % n for n in range(100_000)]
 ODD = random.Random(1).randbytes(300_000)
 BULKY = [b"first", bytes(9 * MIB), b"", ODD, *(bytes([n]) * 5000 for n in range(200)), b"last"]
-ONCE = struct.Struct("<QQII")
+PRODUCER_PART = struct.Struct("<QQII")
 TURNS = 6 * (2 * COUNT // PIECE)
 OTHER = 99  # a topic of another shard
 
@@ -152,7 +152,7 @@ def test_after_a_crash_all_of_it_is_there_or_nothing_and_a_producer_publishes_it
 ) -> None:
     bench.sub(3, "t", "c")
     assert status(bench, publish(bench, body=b"before")) == OK
-    part = ONCE.pack(7, 1, 0, 0)
+    part = PRODUCER_PART.pack(7, 1, 0, 0)
     slot, _ = send(bench, before=part, flags=lib.MSG_IDEMPOTENT)
     for _ in range(turns):
         assert slot not in {a.slot for a in bench.step()}
@@ -194,7 +194,7 @@ def test_an_acceptor_that_dies_meanwhile_has_published_it(bench: Channels) -> No
 def test_a_part_that_has_been_published_meanwhile_is_so_once(bench: Channels) -> None:
     bench.sub(3, "t", "c")
     bench.sub(3, "u", "c")
-    part = ONCE.pack(7, 1, 0, 0)
+    part = PRODUCER_PART.pack(7, 1, 0, 0)
     many, _ = send(bench, before=part, flags=lib.MSG_IDEMPOTENT)
     bench.step()
     other, _ = send(bench, [b"x"], conn=2, name="u", before=part, flags=lib.MSG_IDEMPOTENT)
@@ -341,7 +341,7 @@ def test_in_random_scripts_with_crashes_each_is_there_whole_and_once_or_not_at_a
         elif action == 4:
             if part is None:
                 batches += 1
-                part = name, ONCE.pack(7, batches, 0, 0), make(name, chance.choice([3, 300]))
+                part = name, PRODUCER_PART.pack(7, batches, 0, 0), make(name, chance.choice([3, 300]))
             topic, before, messages = part
             if not any(messages is of for _, of in sent.values()):
                 sent[send(bench, messages, 20, topic, before, lib.MSG_IDEMPOTENT)[0]] = topic, messages

@@ -96,9 +96,9 @@ def service_line(exporter: int, export: Account, one: Account) -> str:
     """Requests to `to` in the importing account go to `subject` in the exporting one."""
     subject, to, is_shared = one["subject"], one["to"], one.get("share", False)
     traced = int(export.get("allow_trace", False))
-    once, lifetime = export.get("response", "single") == "single", lifetime_ns(export)
+    is_single, lifetime = export.get("response", "single") == "single", lifetime_ns(export)
     latency = f"{said['percent']} {said['subject']}" if (said := export.get("latency")) else "-"
-    head = f"v {exporter} {traced} {int(once)} {lifetime} {int(is_shared)} {latency}"
+    head = f"v {exporter} {traced} {int(is_single)} {lifetime} {int(is_shared)} {latency}"
     return f"{head} {to} {_service_pieces(to, subject, tuple(one.get('numbers', ())))}\n"
 
 

@@ -25,7 +25,7 @@ struct waiting {
     struct nats_account_ref account;
     uint32_t next_free;
     uint16_t reply_bytes;
-    bool once;
+    bool single;
     char reply[NATS_ANSWER_REPLY_BYTES];
 };
 
@@ -151,7 +151,7 @@ struct text nats_answer_expect(struct acceptor *a, struct nats_server *server, s
     w->lifetime_ns = expected->lifetime_ns;
     w->account = nats_account_refer(server, expected->account);
     server->accounts[expected->account].expected++;
-    w->once = expected->once;
+    w->single = expected->single;
     w->reply_bytes = (uint16_t)reply.bytes;
     memcpy(w->reply, reply.at, reply.bytes);
     memcpy(room, answers->prefix, PREFIX_BYTES);
@@ -214,7 +214,7 @@ bool nats_answer_take(struct acceptor *a, struct nats_server *server, struct nat
     m->reply = (struct text){NULL, 0};
     w->until_ns = a->now_ns + w->lifetime_ns;
     /* An empty answer is the last of several. */
-    if (w->once || is_over || m->payload_bytes == 0) free_slot(server, w);
+    if (w->single || is_over || m->payload_bytes == 0) free_slot(server, w);
     return !is_over;
 }
 

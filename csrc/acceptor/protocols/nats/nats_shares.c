@@ -120,7 +120,7 @@ static bool read_latency(struct nats_share *s, const uint8_t **at, const uint8_t
 
 /* Parses the rest of a line behind its first word. */
 static bool read_import(struct nats_server *server, struct nats_share *s, const uint8_t **at, const uint8_t *end) {
-    uint64_t account, once = 0, shared = 0, traced = 0;
+    uint64_t account, single = 0, shared = 0, traced = 0;
     if (!next_number(at, end, &account) || account == 0 || account >= server->account_count) return false;
     if (server->accounts[account].subjects == NULL) return false;
     s->account = (uint32_t)account;
@@ -128,8 +128,8 @@ static bool read_import(struct nats_server *server, struct nats_share *s, const 
     if (!next_number(at, end, &traced)) return false;
     s->traced = traced != 0;
     if (s->kind == 't') return true;
-    bool good = next_number(at, end, &once) && next_number(at, end, &s->lifetime_ns) && next_number(at, end, &shared);
-    s->once = once != 0;
+    bool good = next_number(at, end, &single) && next_number(at, end, &s->lifetime_ns) && next_number(at, end, &shared);
+    s->single = single != 0;
     s->shared = shared != 0;
     return good && read_latency(s, at, end);
 }
@@ -290,8 +290,11 @@ bool nats_share_apply(struct acceptor *a, struct nats_server *server, uint32_t a
     out = nats_put(out, subject.at, subject.bytes);
     if (s->kind == 't') return true;
     if (s->latency != NULL) *measured = begin_to_measure(a, server, s, asker->connection, m);
-    struct nats_expected expected = {
-        .account = account, .reply = m->reply, .once = s->once, .lifetime_ns = s->lifetime_ns, .measured = *measured};
+    struct nats_expected expected = {.account = account,
+                                     .reply = m->reply,
+                                     .single = s->single,
+                                     .lifetime_ns = s->lifetime_ns,
+                                     .measured = *measured};
     if (m->reply.bytes > 0) m->reply = expect(a, server, &expected, out);
     if (is_asked) put_asked(server, asker, s->shared, m, out + NATS_ANSWER_BYTES);
     return true;

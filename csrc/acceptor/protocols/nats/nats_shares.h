@@ -4,8 +4,8 @@
  *   mapping    "m PATTERN", then for each destination "d BELOW PIECES": the first one counts whose BELOW is above a
  *              random number below 100; if there is none, the message is dropped
  *   stream     "t ACCOUNT TRACED PATTERN PIECES": that account imports messages of this one, under another subject
- *   service    "v ACCOUNT TRACED ONCE LIFETIME_NS SHARED LATENCY PATTERN PIECES": requests made here go to that
- *              account. One answer comes back (ONCE) or several, within LIFETIME_NS. SHARED: the service is told who
+ *   service    "v ACCOUNT TRACED SINGLE LIFETIME_NS SHARED LATENCY PATTERN PIECES": requests made here go to that
+ *              account. One answer comes back (SINGLE) or several, within LIFETIME_NS. SHARED: the service is told who
  *              asks. LATENCY: "-", or "PERCENT SUBJECT": so many requests are measured, the results go there
  *   TRACED: traces of messages go on in the other account
  *

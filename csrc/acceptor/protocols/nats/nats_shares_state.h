@@ -38,7 +38,7 @@ struct nats_share {
     uint32_t account;                      /* the account that imports it, or has the service */
     uint32_t order;
     uint8_t kind; /* 'm', 't', 'v' */
-    bool once, shared, traced;
+    bool single, shared, traced;
     uint64_t lifetime_ns;
     struct nats_latency *latency; /* NULL: the service is not measured */
 };
@@ -75,7 +75,7 @@ enum nats_imports { NATS_IMPORTS_ALL, NATS_IMPORTS_STREAMS, NATS_IMPORTS_SERVICE
 struct nats_expected {
     uint32_t account; /* where they go on to `reply` */
     struct text reply;
-    bool once;
+    bool single;
     uint64_t lifetime_ns;
     uint32_t measured; /* the request's measurement; 0: none */
     /* ... and where they are awaited, which nats_answer_expect() sets. */

@@ -177,7 +177,7 @@ static void publish(struct acceptor *a, struct connection *c, struct pulsar_prod
     if (producer->deduplicates && !facts.is_middle_chunk) {
         request.flags |= MSG_IDEMPOTENT;
         request.body_bytes += (uint32_t)sizeof origin.part;
-        origin.part = (struct producer_part){.writer = producer->key, .batch = send->sequence, .more = beyond(send)};
+        origin.part = (struct producer_part){.key = producer->key, .batch = send->sequence, .more = beyond(send)};
     }
     /* Not delayed: a message of a transaction may be delivered as soon as that commits. */
     if (send->has_txn) {

@@ -1,4 +1,4 @@
-"""Publishing once: what a worker remembers of writers, by ring messages alone."""
+"""Publishing once: what a worker remembers of idempotent producers, by ring messages alone."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from mq_shards.csrc._core import lib
 from tests.shards.bench import GONE, OK, SHARDS
 from tests.shards.subscriptions import Channels, delivered, drop_oldest, roll
 
-ONCE = struct.Struct("<QQII")
+PRODUCER_PART = struct.Struct("<QQII")
 EARLY: int = lib.STATUS_EARLY
 REMEMBERED = 64
 
 
-class Writers(Channels):
-    def part(self, writer: int, batch: int, part: int, bodies: Sequence[bytes] = (b"x",), topic: str = "t") -> int:
+class Producers(Channels):
+    def part(self, producer: int, batch: int, part: int, bodies: Sequence[bytes] = (b"x",), topic: str = "t") -> int:
         """The status. Ids are taken as an acceptor takes them, whatever becomes of the part."""
         number, first = self.topic(topic), self.next_id
         self.next_id += SHARDS * len(bodies)
-        body = ONCE.pack(writer, batch, part, 0) + b"".join(struct.pack(">I", len(b)) + b for b in bodies)
+        body = PRODUCER_PART.pack(producer, batch, part, 0) + b"".join(struct.pack(">I", len(b)) + b for b in bodies)
         slot = self.raw(
             lib.MSG_PUBLISH_MANY, 999, flags=lib.MSG_IDEMPOTENT, topic=number, id=first, pri=len(bodies), body=body
         )
@@ -41,14 +41,14 @@ class Writers(Channels):
 
 
 @pytest.fixture()
-def bench() -> Iterator[Writers]:
-    b = Writers()
+def bench() -> Iterator[Producers]:
+    b = Producers()
     yield b
     b.dispose()
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_a_part_is_written_once_and_only_behind_the_one_before(bench: Writers, restart: bool) -> None:
+def test_a_part_is_written_once_and_only_behind_the_one_before(bench: Producers, restart: bool) -> None:
     def part(*arguments: int) -> int:
         if restart:
             bench.restart()
@@ -64,11 +64,11 @@ def test_a_part_is_written_once_and_only_behind_the_one_before(bench: Writers, r
     assert part(7, 2, 9) == OK  # of a batch that is over
     assert part(7, 9, 0) == OK
     assert part(7, 3, 2) == OK
-    assert part(8, 3, 0) == OK  # another writer
+    assert part(8, 3, 0) == OK  # another producer
     assert bench.bodies() == [b"3.0", b"-", b"3.1", b"-", b"9.0", b"-", b"3.0", b"-"]
 
 
-def test_writers_are_remembered_without_the_segments_they_wrote(bench: Writers) -> None:
+def test_producers_are_remembered_without_the_segments_they_wrote(bench: Producers) -> None:
     assert bench.part(7, 1, 0) == OK
     for _ in range(3):
         bench.bodies()
@@ -81,9 +81,9 @@ def test_writers_are_remembered_without_the_segments_they_wrote(bench: Writers) 
     assert b"x" in bench.bodies()
 
 
-def test_those_that_have_been_silent_longest_are_forgotten(bench: Writers) -> None:
-    for writer in range(1, REMEMBERED + 1):
-        assert bench.part(writer, 5, 0) == OK
+def test_those_that_have_been_silent_longest_are_forgotten(bench: Producers) -> None:
+    for producer in range(1, REMEMBERED + 1):
+        assert bench.part(producer, 5, 0) == OK
     assert bench.part(1, 6, 0) == OK
     assert bench.part(1000, 0, 0) == OK
     for _ in range(2):
@@ -97,7 +97,7 @@ def test_those_that_have_been_silent_longest_are_forgotten(bench: Writers) -> No
 
 
 @pytest.mark.parametrize("cut", range(0, 544, 16))
-def test_a_part_that_was_half_written_is_not_remembered(bench: Writers, cut: int) -> None:
+def test_a_part_that_was_half_written_is_not_remembered(bench: Producers, cut: int) -> None:
     assert bench.part(7, 1, 0, [b"first"]) == OK
     bench.stop()
     _, fd = bench.segments[0][-1]
@@ -118,7 +118,7 @@ def test_a_part_that_was_half_written_is_not_remembered(bench: Writers, cut: int
     assert end - start < 544
 
 
-def test_what_is_too_short_for_a_writer_is_refused(bench: Writers) -> None:
+def test_what_is_too_short_for_a_producer_is_refused(bench: Producers) -> None:
     slot = bench.raw(
         lib.MSG_PUBLISH_MANY, 1, flags=lib.MSG_IDEMPOTENT, topic=bench.topic("t"), id=SHARDS, pri=1, body=b"\0" * 23
     )
@@ -127,15 +127,15 @@ def test_what_is_too_short_for_a_writer_is_refused(bench: Writers) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_batches_come_out_once_however_often_they_are_begun_again(seed: int) -> None:
-    """Each writer sends its batches part by part, and begins again at random, as one does that died."""
+    """Each producer sends its batches part by part, and begins again at random, as one does that died."""
     rng = random.Random(seed)
-    bench = Writers()
+    bench = Producers()
     want: list[bytes] = []
     got: list[bytes] = []
     for batch in range(6):
-        for writer in rng.sample(range(1, 5), 3):
+        for producer in rng.sample(range(1, 5), 3):
             parts = [
-                [b"%d/%d/%d/%d" % (writer, batch, n, i) for i in range(rng.randint(1, 4))]
+                [b"%d/%d/%d/%d" % (producer, batch, n, i) for i in range(rng.randint(1, 4))]
                 for n in range(rng.randint(1, 5))
             ]
             want += [body for part in parts for body in part]
@@ -144,7 +144,7 @@ def test_batches_come_out_once_however_often_they_are_begun_again(seed: int) -> 
                 if rng.random() < 0.15:
                     n = rng.randint(0, n)
                 if rng.random() < 0.1:
-                    assert bench.part(writer, batch, highest + rng.randint(1, 3), [b"early"]) == EARLY
+                    assert bench.part(producer, batch, highest + rng.randint(1, 3), [b"early"]) == EARLY
                 match rng.random():
                     case chance if chance < 0.1:
                         bench.restart()
@@ -152,7 +152,7 @@ def test_batches_come_out_once_however_often_they_are_begun_again(seed: int) -> 
                         roll(bench)
                     case chance if chance < 0.25:
                         got += bench.bodies()
-                assert bench.part(writer, batch, n, parts[n]) == OK
+                assert bench.part(producer, batch, n, parts[n]) == OK
                 n += 1
                 highest = max(highest, n)
     got += bench.bodies()
