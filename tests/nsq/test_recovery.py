@@ -94,6 +94,19 @@ def test_nothing_is_lost_when_all_processes_are_killed(tmp_path: Path) -> None:
                 assert wire.message().id not in ledger.bodies, "no id is used again"
 
 
+def test_a_sub_whose_worker_dies_is_asked_of_the_next(tmp_path: Path) -> None:
+    with running(with_workers(1), data_dir=tmp_path) as server, Wire(server) as wire, Wire(server) as other:
+        worker = server.pid_of("mq-worker-0")
+        os.kill(worker, signal.SIGSTOP)
+        wire.send(b"SUB t c\n")
+        assert other.ask(b"CLS\n").data.startswith(b"E_INVALID"), "the acceptor has read what came before"
+        os.kill(worker, signal.SIGKILL)
+        assert wire.frame() == OK
+        wire.send(b"RDY 1\n")
+        publish_until_ok(server, "t", b"hello")
+        assert wire.message().body == b"hello"
+
+
 @pytest.mark.parametrize("memory", [False, True], ids=["disk", "memory"])
 def test_nothing_is_lost_when_one_worker_after_the_other_is_killed(memory: bool, tmp_path: Path) -> None:
     """And no connection is cut, but those of publishers that were told E_PUB_FAILED."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import greenstalk
 import jwt
 import pulsar
 import pytest
@@ -220,6 +221,21 @@ def test_a_terminated_topic_says_so(server: PulsarServer, client: pulsar.Client,
     said = ask(server, "POST", f"{P}/{topic}/terminate")
     assert (said["ledgerId"], said["entryId"], said["batchIndex"]) == (sent.ledger_id(), sent.entry_id() + 1, -1)
     assert ask(server, "GET", f"{P}/{topic}/internalStats")["state"] == "Terminated"
+
+
+def test_a_tube_whose_topic_is_terminated_takes_no_more_jobs_and_keeps_those_it_has(
+    server: PulsarServer, topic: str
+) -> None:
+    with greenstalk.Client(("127.0.0.1", server.beanstalk_port), use=topic, watch=topic) as tube:
+        tube.put("before")
+        assert ask(server, "POST", f"{P}/{topic}/terminate")["entryId"] == 0
+        with pytest.raises(greenstalk.DrainingError):
+            tube.put("after")
+        job = tube.reserve(timeout=0)
+        assert job.body == "before"
+        tube.delete(job)
+        with pytest.raises(greenstalk.DrainingError):
+            tube.put("after")
 
 
 def test_what_other_protocols_make_is_a_topic_of_pulsars(server: PulsarServer, topic: str) -> None:

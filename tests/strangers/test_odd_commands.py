@@ -95,7 +95,7 @@ class Play:
             os.kill(draw.choice(found), signal.SIGKILL)
 
     def _channel(self, topic: str) -> NsqWire:
-        """A SUB that a worker had not answered when it was killed is refused."""
+        """A SUB is refused of which two workers were killed before they had answered it."""
         while True:
             channel = NsqWire(self.ports["nsq"])
             if channel.ask(f"SUB {topic} c\n") == OK:

@@ -100,6 +100,7 @@ class Client:
     user_agent: str = ""
     subscribed: bool = False
     subscribing: tuple[bytes, bytes] | None = None
+    asked_again: bool = False  # by the same SUB, since the worker died that it had been sent to
     consumes: bytes = b""  # the topic it has subscribed to
     login: Login | None = None  # None also where no users are configured
     secret: bytes = b""
@@ -190,10 +191,19 @@ class NsqServing(Nsq):
 
     def answer(self, conn: int, answer: Answer) -> None:
         client = self._clients.get(conn)
-        if client is not None and client.subscribing is not None:
-            topic, channel = client.subscribing
-            client.subscribing = None
+        if client is None or client.subscribing is None:
+            return
+        topic, channel = client.subscribing
+        client.subscribing = None
+        if answer.status != engine.FAILED or client.asked_again:
             self._subscribed(conn, client, topic, channel, answer.status)
+            return
+        # The worker died, and what it may have done for the consumer with it: the next one is asked, when it is there.
+        client.asked_again = True
+        try:
+            self._ask_to_subscribe(conn, client, topic, channel)
+        except ClientError as error:
+            self._refuse(conn, error)
 
     def input(self, conn: int, data: bytes) -> None:
         self._upgrades.input(conn, data)

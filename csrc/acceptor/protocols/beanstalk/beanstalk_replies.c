@@ -27,6 +27,7 @@ static const char *failure_text(uint8_t status) {
     case STATUS_DEADLINE_SOON: return "DEADLINE_SOON\r\n";
     case STATUS_NO_SPACE:
     case STATUS_TOO_MANY: return "OUT_OF_MEMORY\r\n";
+    case STATUS_TERMINATED: return "DRAINING\r\n"; /* no new jobs are accepted, as clients know it of a server */
     default: return "INTERNAL_ERROR\r\n";
     }
 }
