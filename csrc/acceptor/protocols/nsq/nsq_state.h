@@ -1,6 +1,6 @@
 /* The NSQ protocol, V2: PUB, MPUB, DPUB, RDY, FIN, REQ, TOUCH, NOP, CLS and the frames that go to a client. IDENTIFY,
- * AUTH and SUB are Python's (acceptor/protocols/nsq/serving.py); what nsqd checks before it looks at their bodies is
- * checked here.
+ * AUTH and SUB are Python's (acceptor/protocols/nsq: serving.py, authorizing.py); what nsqd checks before it looks at
+ * their bodies is checked here.
  *
  *   nsq.c            bytes to requests, replies to frames
  *   nsq_command      a command taken apart, and the refusals of invalid ones
