@@ -192,7 +192,7 @@ def _plots(rows: Mapping[str, list[dict[str, Any]]]) -> dict[str, plots.Plot]:
                 by_topic[row["topic"]].append((row["minute"], row[column] * factor))
         return {name: plots.with_gaps(points, MINUTE, between) for name, points in by_topic.items()}
 
-    bars = [(f"{row['topic']} / {row['kind']} {row['name']}", row["waiting"]) for row in rows["backlog"]]
+    bars = [(_consumer(row), row["waiting"]) for row in rows["backlog"] if row["waiting"]]
     talkers = [(f"{row['source']} in {row['topic']}", row["messages"]) for row in rows["talkers"]]
     return {
         "rates": plots.plot_lines(f"Messages published{of}", "messages a second", lines("messages", 1 / 60, 0.0)),
@@ -202,6 +202,11 @@ def _plots(rows: Mapping[str, list[dict[str, Any]]]) -> dict[str, plots.Plot]:
         "talkers": plots.plot_bars("Who publishes most", "messages", talkers),
         "backlog": plots.plot_bars("What waits", "messages", bars),
     }
+
+
+def _consumer(row: Mapping[str, Any]) -> str:
+    """Names who is waited for. A tube is called as its topic: twice the name would leave no room for anything else."""
+    return f"tube {row['name']}" if row["kind"] == "tube" else f"{row['topic']} / {row['kind']} {row['name']}"
 
 
 def _totals(rows: Mapping[str, list[dict[str, Any]]], until: datetime) -> list[tuple[str, str]]:

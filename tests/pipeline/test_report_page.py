@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from mq_shards.pipeline import anomalies, plots
+from mq_shards.pipeline import anomalies, plots, report
 from mq_shards.pipeline.report_page import ROWS, page
 
 T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -126,6 +126,14 @@ class Checker(HTMLParser):
 def drawn(topics: int) -> plots.Plot:
     points = [(T0 + timedelta(minutes=n), float(n)) for n in range(5)]
     return plots.plot_lines("Rates", "messages a second", {f"topic-{n}<&>": points for n in range(topics)})
+
+
+def test_what_waits_is_drawn_of_those_for_whom_something_does() -> None:
+    waiting = (("orders", "tube", "orders", 3), ("orders", "channel", "billing", 2), ("mails", "tube", "mails", 0))
+    keys = ("topic", "kind", "name", "waiting")
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in ("topics", "minutes", "talkers")}
+    svg = report._plots(rows | {"backlog": [dict(zip(keys, row, strict=True)) for row in waiting]})["backlog"].svg
+    assert ">tube orders<" in svg and ">orders / channel billing<" in svg and "mails" not in svg
 
 
 def test_names_whose_letters_no_font_has_are_drawn_without_a_word(recwarn: pytest.WarningsRecorder) -> None:
