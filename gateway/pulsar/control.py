@@ -54,7 +54,6 @@ from mq_shards.gateway.pulsar.schema_checks import SchemaChecks
 from mq_shards.gateway.pulsar.schemas import IncompatibleError, InvalidSchemaError, WrongDefaultError
 from mq_shards.gateway.pulsar.store import Store
 from mq_shards.gateway.pulsar.subscription_properties import SubscriptionProperties, checked
-from mq_shards.gateway.turns import in_pieces
 
 # The limits of the catalog.
 MAX_TENANTS: Final = 10_000
@@ -111,6 +110,7 @@ class Control:
         self._putting: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # held to put a topic's schema
         self.on_topics: list[Changed] = []  # called with the namespace, new topics, and deleted topics
         self.on_policies: list[Callable[[str, str | None], None]] = []
+        self.on_all_policies: list[Callable[[], None]] = []
         self.on_permissions: list[Callable[[str], None]] = []  # called with the tenant
         self.now_s: Final = now_s
 
@@ -526,12 +526,10 @@ class Control:
         """What is kept of the broker as a whole (catalog.py)."""
         await self.store.commit({"do": "broker", "name": kind, "data": data})
 
-    async def all_policies_changed(self, which: Callable[[Json], bool] = lambda _: True) -> None:
-        """What holds for all namespaces has changed; `which`: only for those with such policies."""
-        async for piece in in_pieces(list(self.store.catalog.namespaces.items()), piece=64):
-            for name, found in piece:
-                if which(found.policies):
-                    self.policies_changed(name)
+    def all_policies_changed(self) -> None:
+        """What holds for many namespaces has changed."""
+        for changed in self.on_all_policies:
+            changed()
 
     def policies_changed(self, namespace: str, topic: str | None = None) -> None:
         """`topic`: only the policies of this topic have changed."""

@@ -27,6 +27,8 @@ OPEN_TO_ALL: Final = ("/metrics", "/metrics/", "/status.html")
 NO_ADMIN: Final = "Don't have permission to administrate resources on this tenant"
 NO_SUPER: Final = "This operation requires super-user access"
 
+_CLUSTER: Final = "/admin/v2/clusters/{cluster}"
+_ISOLATION: Final = f"{_CLUSTER}/namespaceIsolationPolicies"
 _NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 _TOPIC: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 _SUBSCRIPTION: Final = _TOPIC + "/subscription/{subscription}"
@@ -47,11 +49,28 @@ _DONE: Final[Mapping[str, Mapping[str, str]]] = {
         "GET": "cluster:GET_CLUSTER", "PUT": "cluster:CREATE_CLUSTER", "POST": "cluster:UPDATE_CLUSTER",
         "DELETE": "cluster:DELETE_CLUSTER",
     },
+    f"{_CLUSTER}/peers": {"GET": "cluster:GET_PEER_CLUSTER", "POST": "cluster:UPDATE_PEER_CLUSTER"},
+    f"{_CLUSTER}/failureDomains": {"GET": "cluster:GET_FAILURE_DOMAIN"},
+    f"{_CLUSTER}/failureDomains/{{domain}}": {
+        "GET": "cluster:GET_FAILURE_DOMAIN", "POST": "cluster:UPDATE_FAILURE_DOMAIN",
+        "DELETE": "cluster:DELETE_FAILURE_DOMAIN",
+    },
+    f"{_ISOLATION}": {"GET": "cluster-policy:READ"},
+    f"{_ISOLATION}/{{policy}}": {
+        "GET": "cluster-policy:READ", "POST": "cluster-policy:WRITE", "DELETE": "cluster-policy:WRITE",
+    },
+    f"{_ISOLATION}/brokers": {"GET": "cluster-policy:READ"},
+    f"{_ISOLATION}/brokers/{{broker}}": {"GET": "cluster-policy:READ"},
     "/admin/v2/brokers/health": {"GET": "broker:HEALTH_CHECK"},
     "/admin/v2/brokers": {"GET": "broker:LIST_BROKERS"},
     "/admin/v2/brokers/{cluster}": {"GET": "broker:LIST_BROKERS"},
     "/admin/v2/brokers/leaderBroker": {"GET": "broker:GET_LEADER_BROKER"},
+    "/admin/v2/brokers/configuration": {"GET": "broker:LIST_DYNAMIC_CONFIGURATIONS"},
+    "/admin/v2/brokers/configuration/values": {"GET": "broker:LIST_DYNAMIC_CONFIGURATIONS"},
     "/admin/v2/brokers/configuration/runtime": {"GET": "broker:LIST_RUNTIME_CONFIGURATIONS"},
+    "/admin/v2/brokers/configuration/{option}": {"DELETE": "broker:DELETE_DYNAMIC_CONFIGURATION"},
+    "/admin/v2/brokers/configuration/{option}/{value}": {"POST": "broker:UPDATE_DYNAMIC_CONFIGURATION"},
+    "/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces": {"GET": "broker:LIST_OWNED_NAMESPACES"},
     "/admin/v2/brokers/version": {"GET": "anybody"},
     "/admin/v2/brokers/ready": {"GET": "anybody"},
     "/admin/v2/namespaces/{tenant}": {"GET": "tenant:LIST_NAMESPACES"},
@@ -59,6 +78,10 @@ _DONE: Final[Mapping[str, Mapping[str, str]]] = {
     f"{_NAMESPACE}/topics": {"GET": "namespace:GET_TOPICS"},
     f"{_NAMESPACE}/bundles": {"GET": "namespace:GET_BUNDLE"},
     f"{_NAMESPACE}/{{bundle}}": {"DELETE": "namespace:DELETE_BUNDLE"},
+    f"{_NAMESPACE}/{{bundle}}/topicHashPositions": {"GET": "policy:PERSISTENCE"},
+    f"{_NAMESPACE}/{{bundle}}/clearBacklog": {"POST": "namespace:CLEAR_BACKLOG"},
+    f"{_NAMESPACE}/{{bundle}}/clearBacklog/{{subscription}}": {"POST": "namespace:CLEAR_BACKLOG"},
+    f"{_NAMESPACE}/{{bundle}}/unsubscribe/{{subscription}}": {"POST": "namespace:UNSUBSCRIBE"},
     f"{_NAMESPACE}/resourcegroup/{{group}}": {"POST": "policy:RESOURCEGROUP"},
     f"{_NAMESPACE}/unload": {"PUT": "super"},
     f"{_NAMESPACE}/permissions": {"GET": "namespace:GET_PERMISSION"},
@@ -74,14 +97,17 @@ _DONE: Final[Mapping[str, Mapping[str, str]]] = {
     f"{_NAMESPACE}/property/{{key}}/{{value}}": {"PUT": "admin"},
     "/admin/v2/{domain}/{tenant}/{namespace}": {"GET": "namespace:GET_TOPICS"},
     "/admin/v2/{domain}/{tenant}/{namespace}/partitioned": {"GET": "namespace:GET_TOPICS"},
-    _TOPIC: {"PUT": "namespace:CREATE_TOPIC", "DELETE": "namespace:DELETE_TOPIC"},
+    _TOPIC: {
+        "GET": "namespace:GET_BUNDLE",  # of topics that are not persistent those in a bundle
+        "PUT": "namespace:CREATE_TOPIC", "DELETE": "namespace:DELETE_TOPIC",
+    },
     f"{_TOPIC}/partitions": {
         "GET": "topic:LOOKUP", "PUT": "topic-policy:PARTITION", "POST": "topic-policy:PARTITION",
         "DELETE": "namespace:DELETE_TOPIC",
     },
     **{
         f"{_TOPIC}/{what}": {"GET": "topic:GET_STATS"}
-        for what in ("stats", "partitioned-stats", "internalStats", "partitioned-internalStats")
+        for what in ("stats", "partitioned-stats", "internalStats", "partitioned-internalStats", "internal-info")
     },
     f"{_NAMESPACE}/clearBacklog": {"POST": "namespace:CLEAR_BACKLOG"},
     f"{_NAMESPACE}/clearBacklog/{{subscription}}": {"POST": "namespace:CLEAR_BACKLOG"},
@@ -143,6 +169,7 @@ _POLICIES: Final = {
     "retention": "RETENTION", "messageTTL": "TTL", "deduplication": "DEDUPLICATION", "backlogQuota": "BACKLOG",
     "schemaCompatibilityStrategy": "SCHEMA_COMPATIBILITY_STRATEGY", "backlogQuotaMap": "BACKLOG",
     "schemaValidationEnforced": "SCHEMA_COMPATIBILITY_STRATEGY", "publishRate": "RATE", "replication": "REPLICATION",
+    "schemaAutoUpdateCompatibilityStrategy": "SCHEMA_COMPATIBILITY_STRATEGY",
     "isAllowAutoUpdateSchema": "SCHEMA_COMPATIBILITY_STRATEGY", "delayedDelivery": "DELAYED_DELIVERY",
     "autoTopicCreation": "AUTO_TOPIC_CREATION", "autoSubscriptionCreation": "AUTO_SUBSCRIPTION_CREATION",
     "subscriptionTypesEnabled": "SUBSCRIPTION_AUTH_MODE", "maxProducersPerTopic": "MAX_PRODUCERS",
@@ -238,6 +265,9 @@ class Access:
             case "cluster":
                 at = f"on cluster [{names['cluster']}]"
                 raise self._refused(asked, 401, "BothSuperuserAndClusterOperation", operation, at)
+            case "cluster-policy":
+                at = f"on cluster [{names['cluster']}]"
+                raise self._refused(asked, 401, "BothSuperuserAndClusterPolicyOperation", operation, at)
             case "broker":
                 at = f"on broker [{self._broker_id}]"
                 raise self._refused(asked, 401, "BothSuperuserAndBrokerOperation", operation, at)

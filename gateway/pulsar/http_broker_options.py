@@ -61,7 +61,7 @@ class HttpBrokerOptions:
 
     async def _put(self, options: dict[str, str]) -> Answer:
         await self._control.set_broker(KEY, options)
-        await self._control.all_policies_changed()
+        self._control.all_policies_changed()
         return Answer(200)
 
 

@@ -48,7 +48,7 @@ class HttpResourceGroups:
             raise too_many("there are as many resource groups as there may be")
         group = changed(groups.get(name, UNLIMITED), given)
         await self._control.set_broker(KEY, {**groups, name: group})
-        await self._control.all_policies_changed(lambda policies: policies.get(OF_NAMESPACE) == name)
+        self._control.all_policies_changed()
         return NO_CONTENT
 
     async def _delete(self, call: Call) -> Answer:

@@ -50,6 +50,7 @@ class Questions:
             "pulsar.partitions": self._partitions,
             "pulsar.open": self._open,
             "pulsar.made": self._made,
+            "pulsar.policies": self._policies,
             "pulsar.lookup": self._lookup,
             "pulsar.may": self._may,
             "pulsar.topics": self._topics,
@@ -65,6 +66,7 @@ class Questions:
             calls.serve(what, self._serving(answer))
         control.on_topics.append(watches.changed)
         control.on_policies.append(self._tell_policies)
+        control.on_all_policies.append(calls.tell_lost)
         control.on_permissions.append(self._tell_permissions)
         control.store.on_undone.append(calls.tell_lost)
 
@@ -97,6 +99,17 @@ class Questions:
             own = self._control.own_policies(self._control.name(topic))
             said |= {"topic": topic, "topic_policies": policies.told_of_topic(of_namespace, own)}
         self._calls.tell("pulsar.policies", orjson.dumps(said))
+
+    async def _policies(self, acceptor: int, asked: Json) -> Json:
+        """Those of a namespace, and of some of its topics."""
+        self._control.store.check()
+        found = self._control.store.catalog.namespaces.get(asked["namespace"])
+        if found is None:
+            return {"policies": None, "topics": {}}
+        of_namespace, control = self._control.of_namespace(found), self._control
+        own = {topic: control.own_policies(control.name(topic)) for topic in asked["topics"]}
+        topics = {topic: policies.told_of_topic(of_namespace, its) for topic, its in own.items()}
+        return {"policies": policies.told(of_namespace), "topics": topics}
 
     def _tell_permissions(self, tenant: str) -> None:
         if self._roles.enabled:

@@ -22,6 +22,16 @@ Step = tuple[Any, ...]
 N: Final = "acme/ns"
 T: Final = f"persistent/{N}/t"
 TOPIC: Final = f"persistent://{N}/t"
+BUNDLE: Final = "0x40000000_0x80000000"  # in which that topic is
+OTHER: Final = "0xc0000000_0xffffffff"
+DOMAINS: Final = "clusters/standalone/failureDomains"
+ISOLATION: Final = "clusters/standalone/namespaceIsolationPolicies"
+POLICY: Final[dict[str, Any]] = {
+    "namespaces": ["isolated/.*"], "primary": ["x"], "secondary": [],
+    "auto_failover_policy": {
+        "policy_type": "min_available", "parameters": {"min_limit": "1", "usage_threshold": "80"},
+    },
+}  # fmt: skip
 
 # What is asked by every role, one after the other; the last may do what the first may not, so that it is done once.
 ASKED: Final[dict[str, list[Step]]] = {
@@ -75,6 +85,32 @@ ASKED: Final[dict[str, list[Step]]] = {
         ("wire", "lookupTopic", {"topic": "persistent://none/none/t"}),
         ("wire", "producer", {"topic": f"persistent://{N}/unmade", "producer_id": 1}),
         ("wire", "watchTopicList", {"namespace": N, "watcher_id": 1, "topics_pattern": ".*"}),
+    ],
+    "bundles and what is only kept": [
+        ("GET", f"namespaces/{N}/{BUNDLE}/topicHashPositions"), ("PUT", f"namespaces/{N}/{OTHER}/split"),
+        ("POST", f"namespaces/{N}/{BUNDLE}/clearBacklog"), ("POST", f"namespaces/{N}/{BUNDLE}/unsubscribe/none"),
+        ("GET", f"non-persistent/{N}/{BUNDLE}"), ("GET", f"persistent/{N}?bundle={BUNDLE}"),
+        ("DELETE", f"namespaces/{N}/{BUNDLE}"),
+        ("GET", "resourcegroups"), ("PUT", "resourcegroups/g", {}), ("GET", "resourcegroups/g"),
+        ("POST", f"namespaces/{N}/resourcegroup/g"), ("GET", f"namespaces/{N}/resourcegroup"),
+        ("DELETE", f"namespaces/{N}/resourcegroup"), ("DELETE", "resourcegroups/g"),
+        ("GET", "resource-quotas"), ("POST", "resource-quotas", {"msgRateIn": 1}),
+        ("GET", f"resource-quotas/{N}/{BUNDLE}"), ("POST", f"resource-quotas/{N}/{BUNDLE}", {"msgRateIn": 1}),
+        ("DELETE", f"resource-quotas/{N}/{BUNDLE}"),
+        ("GET", f"namespaces/{N}/antiAffinity"), ("POST", f"namespaces/{N}/antiAffinity", "g"),
+        ("DELETE", f"namespaces/{N}/antiAffinity"), ("GET", f"namespaces/{N}/persistence/bookieAffinity"),
+        ("POST", f"namespaces/{N}/persistence/bookieAffinity", {"bookkeeperAffinityGroupPrimary": "x"}),
+        ("DELETE", f"namespaces/{N}/persistence/bookieAffinity"),
+        ("GET", f"namespaces/{N}/schemaAutoUpdateCompatibilityStrategy"),
+        ("PUT", f"namespaces/{N}/schemaAutoUpdateCompatibilityStrategy", "Full"),
+        ("GET", "brokers/configuration"), ("GET", "brokers/configuration/values"),
+        ("POST", "brokers/configuration/maxTenants/100"), ("DELETE", "brokers/configuration/maxTenants"),
+        ("GET", "brokers/standalone/none/ownedNamespaces"),
+        ("GET", "clusters/standalone/peers"), ("POST", "clusters/standalone/peers", []),
+        ("GET", f"{DOMAINS}"), ("POST", f"{DOMAINS}/d", {"brokers": ["b"]}), ("GET", f"{DOMAINS}/d"),
+        ("DELETE", f"{DOMAINS}/d"),
+        ("GET", ISOLATION), ("POST", f"{ISOLATION}/p", POLICY), ("GET", f"{ISOLATION}/p"),
+        ("GET", f"{ISOLATION}/brokers"), ("DELETE", f"{ISOLATION}/p"),
     ],
     "subscription roles": [
         ("wire", "subscribe", {"topic": TOPIC, "subscription": "kept", "subType": 1, "consumer_id": 1}),

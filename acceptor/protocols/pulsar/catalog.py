@@ -7,6 +7,7 @@ policies known last.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
@@ -20,6 +21,7 @@ log = logging.getLogger(__name__)
 
 # How long a client waits for a gateway that is busy or down. Time that it has already been down counts.
 TIMEOUT_NS: Final = 3 * SECOND_NS
+OWN_AT_ONCE: Final = 100  # topics with policies of their own that are asked for together
 LIST_NS: Final = 20 * SECOND_NS  # for a list of topics, of which there may be a million
 
 # ServerError, by name.
@@ -63,8 +65,11 @@ class Catalog:
         self._policies: dict[str, Fields] = {}  # by namespace, of those in use
         self._own: dict[str, Fields] = {}  # by topic, of those with policies of their own
         self.on_policies: list[Callable[[str], None]] = []  # called with a namespace whose policies changed
+        self._anew: deque[tuple[str, list[str]]] = deque()  # namespaces, and topics of theirs, to be asked for again
+        self._asking = False  # for the first of them
         if calls is not None:
             calls.hear("pulsar.policies", self._told)
+            calls.on_lost(self._ask_anew)
 
     def policies(self, topic: TopicName) -> Fields:
         """The policies of a topic as known last: its own override its namespace's. Empty if none are known."""
@@ -83,6 +88,38 @@ class Catalog:
                 self._own[topic] = own
         if changed:
             self._changed(namespace)
+
+    def _ask_anew(self) -> None:
+        """What was told may not be so any more: asks for all that is known, one thing after the other."""
+        of: dict[str, list[str]] = {namespace: [] for namespace in self._policies}
+        for topic in self._own:
+            of.setdefault(topic.partition("://")[2].rpartition("/")[0], []).append(topic)
+        self._anew = deque(
+            (namespace, topics[at : at + OWN_AT_ONCE])
+            for namespace, topics in of.items()
+            for at in range(0, max(len(topics), 1), OWN_AT_ONCE)
+        )
+        self._ask_next()
+
+    def _ask_next(self) -> None:
+        if self._asking or not self._anew:
+            return
+        namespace, topics = self._anew.popleft()
+
+        def heard(found: Fields | PulsarError) -> None:
+            self._asking = False
+            if isinstance(found, GatewayDownError):  # when it is back all is asked for again
+                self._anew.clear()
+            elif not isinstance(found, PulsarError) and found["policies"] is None:
+                self._policies.pop(namespace, None)
+            elif not isinstance(found, PulsarError) and namespace in self._policies:
+                self.learn(namespace, found["policies"])
+                for topic, own in found["topics"].items():
+                    self.learn(namespace, found["policies"], topic, own)
+            self._ask_next()
+
+        self._asking = True
+        self.ask("policies", heard, namespace=namespace, topics=topics)
 
     def _changed(self, namespace: str) -> None:
         for hear in self.on_policies:
