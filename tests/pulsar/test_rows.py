@@ -93,7 +93,8 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
         "test_topics.py::test_topics_of_a_namespace_are_listed_by_pattern_and_hash",
     ),
     "GET_SCHEMA, GET_OR_CREATE_SCHEMA": (
-        "schemas", "schemas that are deleted", "schemas of no type", "schemas of messages in protobuf",
+        "schemas", "schemas that are deleted", "schemas of no type", "schemas of consumers of what has none",
+        "schemas of messages in protobuf",
     ),
     "WATCH_TOPIC_LIST": (
         "a watched pattern that cannot be", "a watched namespace that is none",
