@@ -89,14 +89,15 @@ static uint64_t later(uint64_t now_ns, uint64_t by_ns) {
     return by_ns > UINT64_MAX - now_ns ? UINT64_MAX : now_ns + by_ns;
 }
 
+#define NO_LIMIT (((uint64_t)1 << LIMIT_BITS) - 1)
+
 static uint64_t limit_of(const struct delivery *d) {
-    const uint64_t none = ((uint64_t)1 << LIMIT_BITS) - 1;
-    return d->limit == none ? UINT64_MAX : d->limit * LIMIT_NS;
+    return d->limit == NO_LIMIT ? UINT64_MAX : d->limit * LIMIT_NS;
 }
 
 static void set_limit(struct delivery *d, uint64_t limit_ns) {
-    const uint64_t none = ((uint64_t)1 << LIMIT_BITS) - 1, limit = limit_ns / LIMIT_NS;
-    d->limit = (limit < none ? limit : none) & none;
+    const uint64_t limit = limit_ns / LIMIT_NS;
+    d->limit = (limit < NO_LIMIT ? limit : NO_LIMIT) & NO_LIMIT;
 }
 
 static void note_full(struct consumer *c, struct subscription *s) {
