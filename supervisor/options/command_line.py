@@ -111,6 +111,8 @@ def parser_of_options() -> argparse.ArgumentParser:
 def _epilog() -> str:
     lines = ["sections:"]
     for section, table in SECTIONS.items():
+        if not table:  # a protocol without options
+            continue
         lines.append(f"  [{section}]")
         width = max(len(name) for name in table)
         for name, kind in table.items():

@@ -29,6 +29,7 @@ from mq_shards.acceptor.option_kinds import (
     parse_duration,
 )
 from mq_shards.acceptor.protocols.nsq.options import HOST_NODE_ID, node_id
+from mq_shards.supervisor.options import command_line
 from mq_shards.supervisor.options.listen import Listen, parse_listen
 from mq_shards.supervisor.options.options import Options, parse, worker_count
 from mq_shards.supervisor.options.sections import SECTIONS
@@ -145,6 +146,12 @@ def test_defaults() -> None:
         },
     }
     assert (options.log_level, options.log_json, options.warnings) == ("info", False, ())
+
+
+def test_a_protocol_may_have_no_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SECTIONS, "plain", {})
+    shown = command_line.parser_of_options().format_help()
+    assert "[nsq]" in shown and "[plain]" not in shown
 
 
 def test_every_option_of_the_command_line() -> None:
