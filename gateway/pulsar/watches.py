@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
-from mq_shards.acceptor.protocols.pulsar.names import NON_PERSISTENT, topic_name
+from mq_shards.acceptor.protocols.pulsar.names import NON_PERSISTENT, PERSISTENT, topic_name
 from mq_shards.gateway.calls import AcceptorCalls
 from mq_shards.gateway.pulsar.listing import topics_hash
 from mq_shards.gateway.pulsar.refusals import RefusedError, too_many
@@ -215,6 +215,19 @@ def _text(error: Exception) -> str:
     return why.decode(errors="replace") if isinstance(why, bytes) else str(why)
 
 
+def _without_domain(pattern: str) -> str:
+    """As a real broker reads a pattern: what lies before the domain stays, such as a \\Q, and what lies behind a second
+    :// does not. Raises RefusedError."""
+    before, found, rest = pattern.partition("://")
+    if not found:
+        return pattern
+    domain = next((one for one in (NON_PERSISTENT, PERSISTENT) if before.endswith(one)), None)
+    if domain is None:
+        why = f"java.lang.IllegalArgumentException: Does not support topic domain: {before}"
+        raise RefusedError(412, "MetadataError", why)
+    return before.removesuffix(domain) + rest.partition("://")[0]
+
+
 class Matcher:
     """Matches whole names: by RE2, without the domain and without the suffix of a partition."""
 
@@ -226,11 +239,10 @@ class Matcher:
         options.max_mem = PATTERN_MEMORY_BYTES
         options.log_errors = False
         options.never_capture = True  # to find what groups match takes a thousand times as long
-        _, found, rest = pattern.partition("://")
         if len(pattern.encode()) > MAX_PATTERN_BYTES:
             raise RefusedError(412, "MetadataError", f"a pattern has {MAX_PATTERN_BYTES} bytes at most")
         try:
-            self._compiled = re2.compile(rest if found else pattern, options)
+            self._compiled = re2.compile(_without_domain(pattern), options)
         except re2.error as error:
             raise RefusedError(412, "MetadataError", f"the pattern cannot be read: {_text(error)}") from None
         # RE2 may compile it a second time, for a search from the end.

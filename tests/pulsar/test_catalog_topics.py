@@ -166,6 +166,24 @@ def test_what_the_groups_of_a_pattern_match_is_not_looked_for() -> None:
     assert matches(T + "orders") and not matches(T + "or-ders")
 
 
+@pytest.mark.parametrize(
+    ("pattern", "matched"),
+    [
+        (T + "a.c", ["a.c", "abc"]),
+        (T + r"\Qa.c\E", ["a.c"]),
+        (rf"\Q{T}a.c\E", ["a.c"]),  # what Java's Pattern.quote makes of a name
+        (rf"(^{T}abc$)", ["abc"]),
+        (rf"\Qnon-{T}abc\E", ["abc"]),
+        (f"x{T}abc", []),
+        (T + "abc://x", ["abc"]),
+    ],
+)
+def test_what_lies_before_the_domain_of_a_pattern_is_part_of_it(pattern: str, matched: list[str]) -> None:
+    """As at a 4.0.7."""
+    matches = watches.Matcher(pattern)
+    assert [name for name in ("a.c", "abc") if matches(T + name)] == matched
+
+
 def test_a_topic_with_clients_is_deleted_only_by_force(run: Run) -> None:
     async def test(side: Side) -> None:
         name = topic_name(T + "used")

@@ -378,7 +378,10 @@ SCENES: Final[dict[str, list[Step]]] = {
         ("a", "watchTopicList", {"namespace": "public", "watcher_id": 2, "topics_pattern": ".*"}),
     ],
     "a pattern that cannot be": [
-        ("a", "getTopicsOfNamespace", {"namespace": "public/default", "mode": 0, "topics_pattern": "a("}),
+        *(
+            ("a", "getTopicsOfNamespace", {"namespace": "public/default", "mode": 0, "topics_pattern": pattern})
+            for pattern in ("a(", r"\Qpersistent://a\E", "(non-persistent://a)", ".*://a", "http://a", "://a")
+        ),
     ],
     "a watched pattern that cannot be": [
         ("a", "watchTopicList", {"namespace": "public/default", "watcher_id": 1, "topics_pattern": "a("}),
