@@ -13,7 +13,7 @@ def packed(name: str, **fields: int | Mapping[str, int]) -> bytes:
     return bytes(ffi.buffer(ffi.new(f"struct {name} *", fields)))
 
 
-def struct_in(name: str, content: bytes, at: int = 0) -> Any:  # noqa: ANN401
+def struct_in(name: str, content: bytes | memoryview, at: int = 0) -> Any:  # noqa: ANN401
     """The struct that lies at `at`. ValueError if `content` ends before it does."""
     return ffi.from_buffer(f"struct {name} *", memoryview(content)[at:])
 
