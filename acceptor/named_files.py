@@ -126,6 +126,8 @@ def keep_what_came(fds: Sequence[int]) -> None:
 
 
 def _open(path: str | Path) -> int:
+    if "\0" in str(path):  # which open() calls a ValueError
+        raise NamedFileError(errno.EINVAL, os.strerror(errno.EINVAL), str(path))
     # O_NONBLOCK opens a FIFO without waiting for a writer, and makes no difference for a regular file.
     file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     mode = os.fstat(file).st_mode

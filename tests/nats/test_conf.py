@@ -107,6 +107,7 @@ def complaint(tmp_path: Path, text: str) -> str:
             "tls {certs: [{cert_file: a, key_file: b}, {cert_file: c, key_file: d}]}",
             "nats.conf:1: c, d: No such file or directory",
         ),
+        ('include "a\0.conf"\n', "nats.conf:1: cannot read a\0.conf: Invalid argument"),
         ("include nats.conf\n", "nats.conf:1: nats.conf includes itself"),
         ("a " + "{b " * 100, "nats.conf:1: too many blocks in each other"),
     ],
