@@ -91,8 +91,10 @@ static uint32_t refusal(struct worker *w, uint32_t client, uint32_t topic, const
     if (a->access == ACCESS_SHARED && *in_the_way) return ATTACH_EXCLUDED;
     if (!*in_the_way && there != same) *in_the_way = there;
     if (a->access == ACCESS_EXCLUSIVE && *in_the_way) return t->exclusive || waiting ? ATTACH_EXCLUDED : ATTACH_OTHERS;
+    bool waits = a->access == ACCESS_WAIT && *in_the_way;
     *in_the_way = 0;
-    bool outdated = a->access != ACCESS_SHARED && a->least != NO_PLACE && t->epochs > 0 && a->least < t->epochs - 1;
+    bool outdated =
+        !waits && a->access != ACCESS_SHARED && a->least != NO_PLACE && t->epochs > 0 && a->least < t->epochs - 1;
     return outdated ? ATTACH_OUTDATED : 0;
 }
 

@@ -168,6 +168,7 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "who is alone": (
         "an exclusive producer", "an exclusive producer beside a shared one", "one that waits",
+        "one that was fenced off and waits",
         "test_acceptors.py::test_who_waits_gets_in_when_the_others_have_gone",
         "test_acceptors.py::test_who_fences_throws_out_all_others",
     ),

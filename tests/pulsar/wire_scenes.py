@@ -137,6 +137,15 @@ SCENES: Final[dict[str, list[Step]]] = {
         _producer("waits", "b", producer_access_mode=WAIT_MODE), _producer("waits", "c"),
         _producer("waits", "c", producer_access_mode=FENCING_MODE), ("b", "hears", {"frame": "error"}),
     ],
+    "one that was fenced off and waits": [
+        _looked_up("back"), _producer("back", producer_access_mode=EXCLUSIVE_MODE),
+        _producer("back", "b", producer_access_mode=FENCING_MODE),
+        _producer("back", producer=2, producer_access_mode=WAIT_MODE, topic_epoch=0),
+        _producer("back", "c", producer_access_mode=WAIT_MODE, topic_epoch=0),
+        _looked_up("left"), _producer("left", producer=3, producer_access_mode=EXCLUSIVE_MODE),
+        _producer("left", "d", producer_access_mode=FENCING_MODE), ("d", "close_producer", {"producer_id": 1}),
+        _producer("left", producer=4, producer_access_mode=WAIT_MODE, topic_epoch=0),
+    ],
     "an older epoch": [
         _looked_up("epoch"), _producer("epoch", producer_access_mode=EXCLUSIVE_MODE),
         ("a", "close_producer", {"producer_id": 1}), _producer("epoch", producer_access_mode=EXCLUSIVE_MODE),

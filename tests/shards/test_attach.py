@@ -90,6 +90,17 @@ def test_who_waits_is_the_one_in_turn(bench: Channels) -> None:
     assert attach(bench, 4, 1, "d", WAIT).pri == 3, "nobody is there to wait for"
 
 
+def test_who_was_fenced_off_may_wait_and_is_refused_where_nobody_is_there_to_wait_for(bench: Channels) -> None:
+    first = attach(bench, 1, 1, "a", EXCLUSIVE)
+    assert attach(bench, 2, 1, "b", FENCE).status == OK
+    assert told(bench) == [(1, 1, 0, 0)]
+    back = {"access": WAIT, "least": first.pri}
+    assert attach(bench, 1, 2, "a", **back).status == NONE
+    assert detach(bench, 2, 1) == OK and told(bench) == [(1, 2, 1, 2)]
+    assert detach(bench, 1, 2) == OK
+    assert refusal(attach(bench, 1, 3, "a", **back))[0] == lib.ATTACH_OUTDATED
+
+
 def test_who_waits_for_several_gets_in_behind_the_last(bench: Channels) -> None:
     for conn in (1, 2):
         attach(bench, conn, 1, f"shared-{conn}")
