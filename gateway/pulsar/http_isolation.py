@@ -99,7 +99,7 @@ def _of_broker(policies: Json, broker: str) -> Json:
     found: Json = {"brokerName": broker, "namespaceRegex": [], "primary": False}
     for name, policy in policies.items():
         for kind in ("secondary", "primary"):
-            if any(Matcher(pattern).base(broker) for pattern in policy[kind]):
+            if any(Matcher(pattern, of_topics=False).base(broker) for pattern in policy[kind]):
                 found |= {"policyName": name, "namespaceRegex": policy["namespaces"], "primary": kind == "primary"}
     return found
 
@@ -116,7 +116,7 @@ def _checked(given: Json, name: str) -> Json:
     if not is_whole or shown is None or not _is_failover(shown):
         raise _invalid(name, {**lists, FAILOVER: shown, "unload_scope": scope})
     for pattern in (*(lists["primary"] or ()), *(lists["secondary"] or ())):
-        Matcher(pattern)
+        Matcher(pattern, of_topics=False)
     found = {**lists, FAILOVER: shown}
     return found if scope is None else {**found, "unload_scope": scope}
 

@@ -231,7 +231,7 @@ def _without_domain(pattern: str) -> str:
 class Matcher:
     """Matches whole names: by RE2, without the domain and without the suffix of a partition."""
 
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, *, of_topics: bool = True) -> None:
         """Raises RefusedError."""
         import re2
 
@@ -242,7 +242,7 @@ class Matcher:
         if len(pattern.encode()) > MAX_PATTERN_BYTES:
             raise RefusedError(412, "MetadataError", f"a pattern has {MAX_PATTERN_BYTES} bytes at most")
         try:
-            self._compiled = re2.compile(_without_domain(pattern), options)
+            self._compiled = re2.compile(_without_domain(pattern) if of_topics else pattern, options)
         except re2.error as error:
             raise RefusedError(412, "MetadataError", f"the pattern cannot be read: {_text(error)}") from None
         # RE2 may compile it a second time, for a search from the end.
