@@ -68,6 +68,7 @@ class Unlike(NamedTuple):
 OFF: Final = ("", "0", "-1", "false")
 ON: Final = ("", "true")
 POLICY: Final = "set it with pulsar-admin, by namespace or topic"
+DYNAMIC: Final = "set it with pulsar-admin brokers update-dynamic-config"
 NO_LIMIT: Final = "there is no such limit here"
 LIMITED: Final = "broker.max-connections is the limit of an acceptor, for all addresses and protocols"
 NO_PLUGINS: Final = "there are no plugins here"
@@ -94,12 +95,12 @@ UNLIKE: Final[Mapping[str, Unlike]] = {
     "enableNonPersistentTopics": Unlike(ON, "both kinds of topics are served"),
     "topicLevelPoliciesEnabled": Unlike(ON, "topics have policies of their own here"),
     "backlogQuotaCheckEnabled": Unlike(ON, "a quota that is set is looked after"),
-    "brokerDeleteInactiveTopicsEnabled": Unlike(("", "false"), f"topics that nobody uses stay: {POLICY}"),
-    "forceDeleteNamespaceAllowed": Unlike(OFF, "a namespace is deleted when it is empty"),
-    "forceDeleteTenantAllowed": Unlike(OFF, "a tenant is deleted when it is empty"),
+    "brokerDeleteInactiveTopicsEnabled": Unlike(("", "false"), f"topics that nobody uses stay: {DYNAMIC}"),
+    "forceDeleteNamespaceAllowed": Unlike(OFF, f"a namespace is deleted when it is empty: {DYNAMIC}"),
+    "forceDeleteTenantAllowed": Unlike(OFF, f"a tenant is deleted when it is empty: {DYNAMIC}"),
     "maxSameAddressProducersPerTopic": Unlike(OFF, NO_LIMIT),
     "maxSameAddressConsumersPerTopic": Unlike(OFF, NO_LIMIT),
-    "maxNumPartitionsPerPartitionedTopic": Unlike(OFF, "4096 partitions are the limit here"),
+    "maxNumPartitionsPerPartitionedTopic": Unlike(OFF, DYNAMIC),
     "maxUnackedMessagesPerBroker": Unlike(OFF, NO_LIMIT),
     "dispatchThrottlingRateInMsg": Unlike(OFF, NO_LIMIT),
     "dispatchThrottlingRateInByte": Unlike(OFF, NO_LIMIT),
@@ -107,8 +108,8 @@ UNLIKE: Final[Mapping[str, Unlike]] = {
     "brokerPublisherThrottlingMaxByteRate": Unlike(OFF, NO_LIMIT),
     "defaultRetentionTimeInMinutes": Unlike(OFF, "log.retention-hours keeps what is finished, for all topics"),
     "defaultRetentionSizeInMB": Unlike(OFF, "log.retention-bytes keeps what is finished, for all topics"),
-    "maxTenants": Unlike(OFF, NO_LIMIT),
-    "maxNamespacesPerTenant": Unlike(OFF, NO_LIMIT),
+    "maxTenants": Unlike(OFF, DYNAMIC),
+    "maxNamespacesPerTenant": Unlike(OFF, DYNAMIC),
     "brokerMaxConnections": Unlike(OFF, LIMITED),
     "brokerMaxConnectionsPerIp": Unlike(OFF, LIMITED),
     "httpRequestsLimitEnabled": Unlike(OFF, NO_LIMIT),
@@ -132,7 +133,7 @@ UNLIKE: Final[Mapping[str, Unlike]] = {
         ("", "org.apache.pulsar.compaction.PulsarCompactionServiceFactory"), NO_PLUGINS
     ),
     "connectionLivenessCheckTimeoutMillis": Unlike(("", "5000"), "who is in another's way has 5 s to answer a PING"),
-    "defaultNumberOfNamespaceBundles": Unlike(("", "4"), "a namespace has 4 bundles"),
+    "defaultNumberOfNamespaceBundles": Unlike(("", "4"), DYNAMIC),
     "dispatchThrottlingOnBatchMessageEnabled": Unlike(OFF, "rates count the messages of a batch"),
     "dispatchThrottlingOnNonBacklogConsumerEnabled": Unlike(ON, "rates are for all consumers"),
     "maxActiveTransactionsPerCoordinator": Unlike(OFF, "50,000 open transactions are the limit here"),

@@ -61,10 +61,39 @@ topics reset-cursor persistent://shop/apps/plain -s sub -t 10m
 topics last-message-id persistent://shop/apps/plain
 topics unload persistent://shop/apps/plain
 topics compaction-status persistent://shop/apps/plain
+topics info-internal persistent://shop/apps/plain
 topics terminate persistent://shop/apps/plain
 topics unsubscribe persistent://shop/apps/plain -s sub
 topics delete persistent://shop/apps/plain
 topics delete-partitioned-topic persistent://shop/apps/orders
+namespaces create shop/bundled --bundles 8
+namespaces split-bundle shop/bundled -b 0x00000000_0x20000000
+namespaces bundles shop/bundled
+namespaces set-dispatch-rate shop/bundled -md 10 -bd 100 -dt 1 --relative-to-publish-rate
+namespaces set-anti-affinity-group shop/bundled -g apart
+namespaces get-anti-affinity-namespaces -p shop -c standalone -g apart
+namespaces set-bookie-affinity-group shop/bundled --primary-group x
+namespaces set-schema-autoupdate-strategy shop/bundled -c Forward
+resourcegroups create --msg-publish-rate 10 --byte-publish-rate 1000 g
+resourcegroups update --msg-publish-rate 20 g
+namespaces set-resource-group shop/bundled -rgn g
+namespaces get-resource-group shop/bundled
+namespaces remove-resource-group shop/bundled
+resourcegroups delete g
+resource-quotas set -mi 10 -mo 20 -bi 1000 -bo 2000 -mem 100 -n shop/bundled -b 0x40000000_0x60000000
+resource-quotas reset-namespace-bundle-quota -n shop/bundled -b 0x40000000_0x60000000
+non-persistent list-in-bundle shop/bundled -b 0x40000000_0x60000000
+brokers update-dynamic-config --config maxTenants --value 55
+brokers get-all-dynamic-config
+brokers delete-dynamic-config --config maxTenants
+brokers list-dynamic-config
+brokers get-runtime-config
+clusters create-failure-domain standalone --domain-name d --broker-list b
+clusters delete-failure-domain standalone --domain-name d
+ns-isolation-policy set --namespaces iso/.* --primary x --secondary y --auto-failover-policy-type min_available \
+--auto-failover-policy-params min_limit=1,usage_threshold=80 standalone p
+ns-isolation-policy delete standalone p
+namespaces delete shop/bundled
 brokers healthcheck
 brokers list standalone
 brokers version
