@@ -1,7 +1,8 @@
 """What stands out in a report, as sentences: rates, delays and backlogs that differ from the usual.
 
-"Usual" is the median over a topic's minutes, and their spread is the median absolute deviation (MAD): a few odd minutes
-change neither. The thresholds are high, because each needless sentence costs trust.
+"Usual" is the median over a topic's minutes, from its first message to its last, and their spread is the median
+absolute deviation (MAD): a few odd minutes change neither. The thresholds are high, because each needless
+sentence costs trust.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ QUIET_GAPS: Final = 3.0  # times the longest silence besides
 QUIET_MINUTES: Final = 3
 BACKLOG_MINUTES: Final = 30.0  # minutes of the usual rate that the backlog amounts to
 MOST: Final = 20
+NAMED: Final = 3  # topics of which the same is said
 
 Row = Mapping[str, Any]
 
@@ -46,13 +48,25 @@ def found(minutes: Sequence[Row], backlog: Sequence[Row], until: datetime) -> li
     for topic, rows in groupby(in_order, lambda row: row["topic"]):
         of_topic = list(rows)
         counts = _counts(of_topic, until)
-        if len(counts) >= LEAST_MINUTES:
-            usual[topic] = median(count for _, count in counts)
-            result += _rushes(topic, counts)
+        alive = _until_the_last(counts)
+        if len(alive) >= LEAST_MINUTES:
+            usual[topic] = median(count for _, count in alive)
+            result += _rushes(topic, alive)
             result += _silence(topic, counts)
         result += _delays(topic, of_topic)
     result += _backlogs(backlog, usual)
-    return sorted(result, key=lambda anomaly: (-anomaly.weight, anomaly.topic))[:MOST]
+    return sorted(_together(result), key=lambda anomaly: (-anomaly.weight, anomaly.topic))[:MOST]
+
+
+def _together(anomalies: Iterable[Anomaly]) -> Iterable[Anomaly]:
+    """What is said of several topics in the same words is said once."""
+    by_text: dict[str, list[Anomaly]] = {}
+    for anomaly in anomalies:
+        by_text.setdefault(anomaly.text, []).append(anomaly)
+    for text, same in by_text.items():
+        names = sorted(anomaly.topic for anomaly in same)
+        more = f" and {len(names) - NAMED:,} more" if len(names) > NAMED else ""
+        yield Anomaly(", ".join(names[:NAMED]) + more, text, max(anomaly.weight for anomaly in same))
 
 
 def _counts(rows: Sequence[Row], until: datetime) -> list[tuple[datetime, int]]:
@@ -63,6 +77,11 @@ def _counts(rows: Sequence[Row], until: datetime) -> list[tuple[datetime, int]]:
         counts.append((minute, by_minute.get(minute, 0)))
         minute += MINUTE
     return counts
+
+
+def _until_the_last(counts: Sequence[tuple[datetime, int]]) -> Sequence[tuple[datetime, int]]:
+    """Without those behind the last message: a topic that nobody publishes to any more has not changed its ways."""
+    return counts[: max((at for at, (_, count) in enumerate(counts, 1) if count), default=0)]
 
 
 def _rushes(topic: str, counts: Sequence[tuple[datetime, int]]) -> Iterable[Anomaly]:

@@ -42,6 +42,20 @@ def test_a_rush_is_named_with_its_time_and_size() -> None:
     ]
 
 
+def test_what_came_before_a_topic_was_left_alone_was_no_rush() -> None:
+    assert texts(minutes("orders", [300] * 5), 19) == []
+    assert texts(minutes("orders", [300] * 12), 40) == [
+        "orders: nothing since 2026-03-01 12:12, for 28 minutes; before, it was never quiet for 1",
+    ]
+
+
+def test_what_is_said_of_several_topics_is_said_once() -> None:
+    rows = [row for n in range(20) for row in minutes(f"t{n:02}", [300 + n] * 12)]
+    assert texts(rows, 40) == [
+        "t00, t01, t02 and 17 more: nothing since 2026-03-01 12:12, for 28 minutes; before, it was never quiet for 1",
+    ]
+
+
 def test_silence_that_is_over_is_named_if_there_was_no_other_like_it() -> None:
     assert texts(minutes("mails", [40] * 20 + [0] * 12 + [40] * 10), 42) == [
         "mails: nothing from 2026-03-01 12:20 to 12:32, for 12 minutes; otherwise, it was never quiet for 1",
