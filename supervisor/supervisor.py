@@ -214,7 +214,7 @@ class Supervisor:
                     self._tell_status()
                 case "refused" if child.role != "acceptor":
                     self._refused(child, f"cannot serve: {message['reason']}")
-                    if child.role == "worker" and self._stage in (Stage.RECOVERING, Stage.STARTING):
+                    if child.role == "worker" and self._stage is Stage.RECOVERING:
                         self._fail(self._clock())
                 case "synced" if child.role == "worker":
                     self._has_synced(child)

@@ -66,6 +66,18 @@ def test_a_worker_that_is_refused_at_the_start_of_the_broker_ends_it(start: Star
     assert "tried again" not in broker.said()
 
 
+def test_a_worker_that_has_recovered_and_is_refused_before_all_acceptors_serve_is_tried_again(start: Start) -> None:
+    """Others may have been served by then."""
+    broker = start("--workers", "2", does={"mq-acceptor-0": "hesitate"}, ready=False)
+    wait_until(lambda: "go" in broker.what("mq-acceptor-0"), "the workers have recovered", 20)
+    (broker.directory / "mq-worker-1.does").write_text("refuse")
+    broker.kill("mq-worker-1")
+    wait_until(lambda: "mq-worker-1 is tried again" in broker.said(), "it is refused, and tried again")
+    for title in ("mq-worker-1", "mq-acceptor-0"):
+        (broker.directory / f"{title}.does").unlink()
+    broker.wait_until_ready()
+
+
 def test_systemd_is_told_why_a_worker_does_not_serve(start: Start) -> None:
     broker = start("--workers", "2")
     (broker.directory / "mq-worker-1.does").write_text("refuse")
