@@ -33,7 +33,7 @@ run: base
 
 PEERS := beanstalkd nsq nats
 # The longest first. None should take much longer than the others: the last one runs alone.
-STREAMS := pipeline shards nats others wires operating clusters engine accounts supervisor campaigns pulsar
+STREAMS := pipeline shards nats others wires operating clusters engine accounts supervisor campaigns pulsar admin
 # Those that share a JVM. The other tests of the pipeline need none.
 pipeline_TESTS := $(wildcard tests/pipeline/test_spark_*.py)
 nats_FILES = $(sort $(wildcard $(addsuffix *.py, $(addprefix tests/nats/test_*, $(1)))))
@@ -42,14 +42,16 @@ accounts_TESTS := $(filter-out $(clusters_TESTS), $(call nats_FILES, account cal
 	logging_in nkeys operator permissions resolvers system trace users who))
 nats_TESTS := tests/nats $(addprefix --ignore=, $(clusters_TESTS) $(accounts_TESTS))
 wires_TESTS := tests/beanstalk tests/nsq
-pulsar_TESTS := tests/pulsar
+admin_TESTS := $(wildcard $(foreach what, admin* broker* bundles catalog* cluster* credentials* keep_alive kept metrics policies* re* roles stats \
+	subscription* topic*, tests/pulsar/test_$(what).py))
+pulsar_TESTS := tests/pulsar $(addprefix --ignore=, $(admin_TESTS))
 campaigns_TESTS := tests/crash tests/strangers tests/pipeline $(addprefix --ignore=, $(pipeline_TESTS))
 operating_TESTS := tests/access tests/console tests/moving tests/packages tests/reader tests/terminal
 engine_TESTS := tests/fuzz tests/acceptor tests/base tests/log tests/model tests/ringbuf
 shards_TESTS := tests/shards
 supervisor_TESTS := tests/supervisor tests/perf
 others_TESTS := $(addprefix --ignore=, tests/nats $(filter-out --ignore=%, $(campaigns_TESTS)) $(engine_TESTS) \
-	$(operating_TESTS) $(pulsar_TESTS) $(shards_TESTS) $(supervisor_TESTS) $(wires_TESTS))
+	$(operating_TESTS) tests/pulsar $(shards_TESTS) $(supervisor_TESTS) $(wires_TESTS))
 
 ifneq ($(strip $(ARGS)),)
 test: setup spark $(PEERS)
