@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from mq_shards.gateway.pulsar.bundles import MAX_BUNDLES
 from mq_shards.gateway.pulsar.catalog import CLUSTER, Catalog, Json
-from mq_shards.gateway.pulsar.policies import INACTIVE_MODES, SUBSCRIPTION_TYPES
+from mq_shards.gateway.pulsar.policies import INACTIVE_MODES, MAX_PARTITIONS, SUBSCRIPTION_TYPES
 
 KEY: Final = "options"  # under which the catalog keeps those that are set
 MOST: Final = (1 << 31) - 1
@@ -24,18 +25,14 @@ def _number(text: str) -> int:
     return found
 
 
-def _bundles(text: str) -> int:
-    found = _number(text)
-    if not 0 < found <= 4096:
-        raise ValueError
-    return found
+def _up_to(most: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        found = _number(text)
+        if not 0 < found <= most:
+            raise ValueError
+        return found
 
-
-def _partitions(text: str) -> int:
-    found = _number(text)
-    if not 0 < found <= 4096:
-        raise ValueError
-    return found
+    return read
 
 
 def _one_of(*names: str) -> Callable[[str], str]:
@@ -62,8 +59,8 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "brokerDeleteInactiveTopicsEnabled": Option("false", _flag),
     "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds": Option("60", _number),
     "brokerDeleteInactiveTopicsMode": Option(INACTIVE_MODES[0], _one_of(*INACTIVE_MODES)),
-    "defaultNumPartitions": Option("1", _partitions),
-    "defaultNumberOfNamespaceBundles": Option("4", _bundles),
+    "defaultNumPartitions": Option("1", _up_to(MAX_PARTITIONS)),
+    "defaultNumberOfNamespaceBundles": Option("4", _up_to(MAX_BUNDLES)),
     "dispatchThrottlingRatePerSubscriptionInByte": Option("0", _number),
     "dispatchThrottlingRatePerSubscriptionInMsg": Option("0", _number),
     "dispatchThrottlingRatePerTopicInByte": Option("0", _number),

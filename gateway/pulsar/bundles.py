@@ -65,7 +65,9 @@ def given(wanted: Any, default: int) -> Json | None:  # noqa: ANN401
     if count <= 0:
         return None if default == len(DEFAULT) - 1 else shown(evenly(default))
     texts = (wanted or {}).get("boundaries") or []
-    found = tuple(sorted({_decoded(text) for text in texts})) if texts else ()
+    if not isinstance(texts, list):
+        raise RefusedError(400, "MetadataError", "boundaries are a list")
+    found = tuple(sorted({_decoded(text) for text in texts}))
     if max(count, len(found) - 1) > MAX_BUNDLES:
         raise too_many(f"a namespace has {MAX_BUNDLES} bundles at most")
     if not found:

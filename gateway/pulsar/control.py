@@ -59,7 +59,6 @@ from mq_shards.gateway.pulsar.subscription_properties import SubscriptionPropert
 MAX_TENANTS: Final = 10_000
 MAX_NAMESPACES: Final = 100_000
 MAX_TOPICS: Final = 1 << 20
-MAX_PARTITIONS: Final = 4096
 MAX_SCHEMA_VERSIONS: Final = 1000  # of a topic
 MAX_SCHEMAS_BYTES: Final = 256 << 20
 # With these a consumer has to read only what is written with the latest schema.
@@ -271,7 +270,8 @@ class Control:
     def check_partitions(self, partitions: int) -> None:
         if partitions <= 0:
             raise RefusedError(406, "NotAllowedError", "Number of partitions should be more than 0")
-        most = min(self.options.of("maxNumPartitionsPerPartitionedTopic") or MAX_PARTITIONS, MAX_PARTITIONS)
+        limit = policies_module.MAX_PARTITIONS
+        most = min(self.options.of("maxNumPartitionsPerPartitionedTopic") or limit, limit)
         if partitions > most:
             reason = f"Number of partitions should be less than or equal to {most}"
             raise RefusedError(406, "NotAllowedError", reason)

@@ -14,6 +14,8 @@ SUBSCRIPTION_TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 MAX_UNACKED_PER_CONSUMER: Final = 50_000
 MAX_UNACKED_PER_SUBSCRIPTION: Final = 200_000
 
+MAX_PARTITIONS: Final = 4096  # of a topic
+
 # Shown by GET of a namespace for policies that are not set.
 _ALWAYS: Final[Json] = {
     "allowed_clusters": [],

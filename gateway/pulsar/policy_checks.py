@@ -122,7 +122,7 @@ def _auto_topics(given: Any) -> Json | None:  # noqa: ANN401
             raise precondition(f"{start}Unknown topic type [{kind}]")
         if kind == "partitioned" and count is None:
             raise precondition(f"{start}[defaultNumPartitions] cannot be null when the type is partitioned.")
-        if count is not None and kind == "partitioned" and not 0 < count <= 4096:
+        if count is not None and kind == "partitioned" and not 0 < count <= policies_module.MAX_PARTITIONS:
             raise precondition(f"{start}[defaultNumPartitions] cannot be less than 1 for partition type.")
         if kind == "non-partitioned" and count is not None:
             raise precondition(

@@ -70,6 +70,13 @@ def test_the_broker_owns_all_bundles(server: PulsarServer) -> None:
     assert of_default == {f"public/default/{name}": about for name in names_of(DEFAULT)}
 
 
+@pytest.mark.parametrize("given", [5, "0x00000000", {"a": 1}, [5], ["junk"], ["0x1ffffffff"]])
+def test_boundaries_that_are_none_are_refused(server: PulsarServer, given: object) -> None:
+    wanted = {"bundles": {"numBundles": 2, "boundaries": given}}
+    assert play(server.http, ("PUT", "namespaces/public/no-boundaries", wanted))["status"] == 400
+    assert asked(server, "GET", "namespaces/public/no-boundaries")[0] == 404
+
+
 def test_others_have_their_turn_while_the_topics_of_a_bundle_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "TURN_S", 0.0)  # as if the clock of each turn had run out
     names = [f"persistent://public/default/t{i}" for i in range(20_000)]
