@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import itertools
 import json
 import socket
 import sys
@@ -24,6 +25,7 @@ POLICY_TRANSCRIPTS: Final = TRANSCRIPTS.with_name("policy_transcripts.json")
 KEPT_TEXT: Final = 400
 FAILS: Final = 500
 KEPT_STACK: Final = 120  # of a stack of Java's
+SOURCES: Final = (f"127.{number >> 8 & 127}.{number & 255}.3" for number in itertools.count(1))
 
 
 def settings(key: Path) -> dict[str, str]:
@@ -74,8 +76,10 @@ def request(address: str, role: str, original: str, method: str, path: str, body
 
 
 def say(port: int, role: str, original: str, *commands: Any) -> dict[str, Any]:  # noqa: ANN401
-    """What the last of some commands is answered, on a connection of their own; or what CONNECT was."""
-    with Wire(port) as wire:
+    """What the last of some commands is answered, on a connection of their own; or what CONNECT was.
+
+    Ours lets an address wait that has said wrong passwords again and again. Each of these has one of its own."""
+    with Wire(port, source=next(SOURCES)) as wire:
         said: dict[str, object] = {"auth_method_name": "token", "auth_data": token(role).encode()} if role else {}
         if original:
             said["original_principal"] = original
