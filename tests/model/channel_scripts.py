@@ -284,7 +284,7 @@ ACTS = {
     "publish": 6, "burst": 5, "consume": 6, "finish_all": 2, "ready": 4, "subscribe": 4, "change_topic": 5,
     "change_channel": 3, "advance": 4, "bean": 6, "work": 4, "wait": 1, "close_nsq": 2, "stop": 1, "nonsense": 1,
     "connect_nsq": 2, "connect": 1, "close": 1, "restart": 1, "restart_acceptor": 1, "restart_worker": 2,
-    "rewrite_log": 2,
+    "rewrite_log": 2, "crowd": 2,
 }  # fmt: skip
 # Of these each script leaves some out.
 RARE = (
@@ -353,7 +353,7 @@ class Scene:
 
     def possible(self, act: str) -> bool:
         match act:
-            case "subscribe" | "connect_nsq":
+            case "subscribe" | "connect_nsq" | "crowd":
                 return len(self.stage.clients()) < MOST
             case "connect":
                 return len(self.stage.conns()) < MOST
@@ -388,14 +388,30 @@ class Scene:
         if timeout:
             self.model.identify(client, None, timeout)
             self.stage.say(client, frames.identify(msg_timeout=timeout))
-        topic, channel = self.topic(), self.rng.choice(CHANNELS)
-        self.model.subscribe(client, topic, channel)
-        self.stage.say(client, frames.sub(topic.decode(), channel.decode()))
-        self.stage.check()
+        self.join(client, self.topic(), self.rng.choice(CHANNELS))
         if self.rng.random() < 0.7:
             self.step()
             self.say_ready(client, self.rng.choice([1, 2, 5, 100]))
             self.stage.check()
+
+    def join(self, client: Client, topic: bytes, channel: bytes) -> None:
+        self.model.subscribe(client, topic, channel)
+        self.stage.say(client, frames.sub(topic.decode(), channel.decode()))
+        self.stage.check()
+
+    def crowd(self) -> None:
+        """Consumers of one channel who are all ready for more than comes: they share it."""
+        topic, channel = self.topic(), self.rng.choice(CHANNELS)
+        for _ in range(min(MOST - len(self.stage.clients()), 3)):
+            self.step()
+            client = self.stage.connect_nsq()
+            self.join(client, topic, channel)
+            self.step()
+            self.say_ready(client, 100)
+            self.stage.check()
+        self.step()
+        self.say_many(client, topic, [self.body() for _ in range(self.rng.choice([2, 7, 20]))])
+        self.stage.check()
 
     def connect_nsq(self) -> None:
         self.step()
@@ -410,7 +426,7 @@ class Scene:
 
     def publish(self) -> None:
         self.step()
-        self.say_publish(self.client())
+        self.say_something(self.client())
         self.stage.check()
 
     def consume(self) -> None:
@@ -445,7 +461,7 @@ class Scene:
         for client in clients:
             mine = [d.message.number for d in client.in_flight() if d.message.number not in spoken]
             if client is clients[0] and not self.many_wait() and self.rng.random() < 0.6:
-                self.say_publish(client, now=False)
+                self.say_something(client, now=False)
             elif mine and self.rng.random() < 0.8:
                 number = self.rng.choice(mine)
                 spoken.add(number)
@@ -620,22 +636,22 @@ class Scene:
         self.bodies += 1
         return b"%d:" % self.bodies + b"." * self.rng.choice([0, 0, 0, 10, 300, 5000])
 
-    def say_publish(self, client: Client, *, now: bool = True) -> None:
-        topic = self.topic()
-        name = topic.decode()
-        kind = self.rng.choice(["PUB", "PUB", "PUB", "DPUB", "DPUB", "MPUB"])
+    def say_something(self, client: Client, *, now: bool = True) -> None:
+        topic, kind = self.topic(), self.rng.choice(["PUB", "PUB", "PUB", "DPUB", "DPUB", "MPUB"])
         bodies = [self.body()]
-        delay = 0
-        if kind == "PUB":
-            data = frames.pub(name, bodies[0])
-        elif kind == "DPUB":
-            delay = self.rng.choice([0, 1000, 3000, 90000])
-            data = frames.dpub(name, delay, bodies[0])
-        else:
+        if kind == "MPUB":
             bodies += [self.body() for _ in range(self.rng.choice([0, 1, 2, 19]))]
-            data = frames.mpub(name, bodies)
+            self.say_many(client, topic, bodies, now=now)
+            return
+        name = topic.decode()
+        delay = self.rng.choice([0, 1000, 3000, 90000]) if kind == "DPUB" else 0
+        data = frames.dpub(name, delay, bodies[0]) if kind == "DPUB" else frames.pub(name, bodies[0])
         self.model.publish(client, topic, bodies, delay)
         self.stage.say(client, data, now=now)
+
+    def say_many(self, client: Client, topic: bytes, bodies: list[bytes], *, now: bool = True) -> None:
+        self.model.publish(client, topic, bodies)
+        self.stage.say(client, frames.mpub(topic.decode(), bodies), now=now)
 
     def say_ready(self, client: Client, credit: int, *, now: bool = True) -> None:
         self.model.ready(client, credit)

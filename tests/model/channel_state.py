@@ -141,3 +141,7 @@ class Client:
 
     def is_ready(self) -> bool:
         return self.open and self.channel is not None and self.credit > len(self.in_flight())
+
+    def was_ready_throughout(self) -> bool:
+        """Of the step: also if what left its hands did so after the last message had come."""
+        return self.was_ready and self.is_ready() and self.before + len(self.got) < self.credit

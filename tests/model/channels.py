@@ -250,7 +250,7 @@ class Broker(Model):
         more = len(got[State.NEW]) - len(got[State.AGAIN])
         assert not again or more <= 1, f"{where}: new messages were preferred"
         assert not new or more >= -1, f"{where}: messages that come again were preferred"
-        shares = [len(c.got) for c in channel.clients if c.was_ready and c.is_ready()]
+        shares = [len(c.got) for c in channel.clients if c.was_ready_throughout()]
         assert not shares or max(shares) - min(shares) <= 1, f"{where}: shared as {shares}"
 
     # --- topics and channels ----------------------------------------------------------------------------------------
