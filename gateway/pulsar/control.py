@@ -46,7 +46,7 @@ from mq_shards.gateway.pulsar.catalog import (
     topic_record,
 )
 from mq_shards.gateway.pulsar.clients import Clients
-from mq_shards.gateway.pulsar.core import Core, durable_channels, shown_channels
+from mq_shards.gateway.pulsar.core import EARLIEST, Core, durable_channels, shown_channels
 from mq_shards.gateway.pulsar.listing import Listing
 from mq_shards.gateway.pulsar.refusals import RefusedError, bad_name, conflict, not_found, precondition, too_many
 from mq_shards.gateway.pulsar.relative_rates import RelativeRates
@@ -304,16 +304,24 @@ class Control:
             raise RefusedError(422, "NotAllowedError", reason)
         self.check_partitions(partitions)
         self._check_last_part(name, partitions)
-        subscriptions = await self.subscriptions(name, durable_channels)
-        self.store.change(topic_record(name.namespace, str(name), replace(topic, partitions=partitions)))
-        await self.store.settled()
         new = [name.of_partition(i) for i in range(topic.partitions, partitions)]
+        await self._make_more(new, await self.subscriptions(name, durable_channels))
+        now = self.namespace(name.namespace).topics.get(str(name))
+        if now is None or now.partitions == 0:  # it was deleted meanwhile
+            raise conflict(f"Topic {name} is not the partitioned topic.")
+        if now.partitions < partitions:
+            self.store.change(topic_record(name.namespace, str(name), replace(now, partitions=partitions)))
+        await self.store.settled()
+        await self._tell_topics(name.namespace, [str(one) for one in new], [])
+
+    async def _make_more(self, new: list[TopicName], subscriptions: list[str]) -> None:
+        """Makes partitions before the catalog has them: who publishes to one finds all subscriptions there, also when
+        this is cut short and done again."""
         for one in new:
             if one.domain == PERSISTENT:
                 await self._make(one)
                 for subscription in subscriptions:
-                    await self.core.make_subscription(one.core, subscription)
-        await self._tell_topics(name.namespace, [str(one) for one in new], [])
+                    await self.core.begin_subscription(one.core, subscription, EARLIEST)
 
     async def delete(self, name: TopicName, *, force: bool) -> None:
         """Deletes a topic that is not partitioned, or one partition."""

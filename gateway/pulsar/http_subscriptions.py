@@ -103,10 +103,12 @@ class HttpSubscriptions:
         properties = strings(given.get("properties")) if isinstance(given, dict) else {}
         if not await self._control.exists(name) and str(name) not in self._control.namespace(name.namespace).topics:
             await self._control.open(name, create=True)
-        if wanted in await self._control.subscriptions(name):
+        parts = self._control.parts(name)
+        lacking = [part for part in parts if wanted not in await self._control.subscriptions(part)]
+        if parts and not lacking:  # if some have it, it was not made to its end
             raise conflict("Subscription already exists for topic")
         async with being_made(self._control, name, wanted):
-            for part in self._control.parts(name):
+            for part in lacking:
                 start, at = start_at(begins, (await self._stats.position(part)).incarnation)
                 await self._control.subscription_properties.begin(
                     part, wanted, properties, replicated=call.flag("replicated")

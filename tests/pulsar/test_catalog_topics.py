@@ -15,7 +15,7 @@ from mq_shards.gateway.pulsar.catalog import Topic, topic_record
 from mq_shards.gateway.pulsar.clients import Connected
 from mq_shards.gateway.pulsar.core import EARLIEST, NoTopicError
 from mq_shards.gateway.pulsar.listing import topics_hash
-from mq_shards.gateway.pulsar.refusals import RefusedError
+from mq_shards.gateway.pulsar.refusals import RefusedError, unavailable
 from mq_shards.gateway.pulsar.retention import Retention
 from mq_shards.gateway.pulsar.upkeep import Upkeep
 
@@ -56,6 +56,35 @@ def test_a_partition_is_there_with_its_topic_and_one_beyond_is_not(run: Run) -> 
         await side.control.grow(topic_name(T + "p"), 4)
         assert "policies" in await side.ask("open", topic=T + "p-partition-3", create=False)
         assert "policies" in await side.ask("open", topic=T + "alone-partition-7", create=True), "no topic's partition"
+
+    run(test)
+
+
+def test_partitions_that_are_added_are_there_when_all_subscriptions_are(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who publishes to one before would do so for nobody."""
+
+    async def test(side: Side) -> None:
+        name = topic_name(T + "p")
+        await side.control.create_new(name, 1)
+        side.core.begun += [("p-partition-0", one, EARLIEST) for one in ("a", "b")]
+        begin, left = side.core.begin_subscription, iter(range(3))
+
+        async def dies(topic: str, subscription: str, start: int, at: int = 0) -> None:
+            if next(left, None) is None:
+                raise unavailable("a worker died")
+            await begin(topic, subscription, start, at)
+
+        monkeypatch.setattr(side.core, "begin_subscription", dies)
+        with pytest.raises(RefusedError):
+            await side.control.grow(name, 4)
+        assert (await side.ask("partitions", topic=T + "p", create=False))["partitions"] == 1
+        monkeypatch.setattr(side.core, "begin_subscription", begin)
+        await side.control.grow(name, 4)
+        assert (await side.ask("partitions", topic=T + "p", create=False))["partitions"] == 4
+        made = {(f"p-partition-{i}", one, EARLIEST) for i in range(4) for one in ("a", "b")}
+        assert set(side.core.begun) == made
 
     run(test)
 

@@ -234,3 +234,17 @@ def test_who_is_opened_when_the_worker_or_the_gateway_dies_hears_of_its_next_lif
             os.kill(pid, signal.SIGKILL)
             frames = [wire.until(lambda one, n=n: getattr(one.body, "request_id", None) == n) for n in (50, 51)]
             assert [frame.name for frame in frames] == ["success", "producer_success"], frames
+
+
+def test_a_schema_is_put_though_the_gateway_dies() -> None:
+    """Clients give up a producer or a consumer whose first command was refused."""
+    with running() as server, Wire(server.port) as wire:
+        wire.connect().producer("t")
+        pid = server.pid_of("mq-gateway")
+        os.kill(pid, signal.SIGSTOP)
+        wire.say("getOrCreateSchema", request_id=50, topic="t", schema={"name": "", "type": STRING, "schema_data": b""})
+        wire.say("ping")
+        wire.expect("pong")  # it is on its way
+        os.kill(pid, signal.SIGKILL)
+        found = wire.expect("getOrCreateSchemaResponse")
+        assert (found.HasField("error_code"), found.schema_version) == (False, bytes(8)), found

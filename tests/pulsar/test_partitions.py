@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 
@@ -65,6 +66,16 @@ def test_a_reader_of_a_partitioned_topic_reads_the_partitions_that_come(both: Pu
         rest(both, "POST", f"{topic}/partitions", 2)
         assert rest(both, "GET", f"{topic}-partition-1/subscriptions") == ["kept"]
         wire.subscribe(f"{topic}-partition-1", "reader", consumer=3, durable=False)
+
+
+def test_a_subscription_that_some_partitions_have_is_made_in_the_others(both: PulsarServer, topic: str) -> None:
+    """So a request that was cut short may be made again. It is a conflict where all have it, as at a real broker."""
+    rest(both, "PUT", f"{topic}/partitions", 3)
+    rest(both, "PUT", f"{topic}-partition-1/subscription/s")
+    rest(both, "PUT", f"{topic}/subscription/s")
+    assert [rest(both, "GET", f"{topic}-partition-{i}/subscriptions") for i in range(3)] == [["s"]] * 3
+    with pytest.raises(urllib.error.HTTPError, match="409"):
+        rest(both, "PUT", f"{topic}/subscription/s")
 
 
 def test_who_is_connected_is_in_the_statistics(both: PulsarServer, topic: str) -> None:

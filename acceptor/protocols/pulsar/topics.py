@@ -206,7 +206,8 @@ class Topics:
             heard(error)
             return
         if not consumer:
-            self._catalog.ask("put-schema", heard, again=False, consumer=False, **who(request.client), **fields)
+            # Again, as "open": the same schema has the same version.
+            self._catalog.ask("put-schema", heard, consumer=False, **who(request.client), **fields)
             return
 
         def located(answer: Answer) -> None:
@@ -218,7 +219,7 @@ class Topics:
             unused = self._desk.used[topic.core] == self._desk.take_any[topic.core]
             idle = unused and (where is None or where.next_seq == where.began_seq)
             told = {**who(request.client), **fields}
-            self._catalog.ask("put-schema", heard, again=False, consumer=True, idle=idle, **told)
+            self._catalog.ask("put-schema", heard, consumer=True, idle=idle, **told)
 
         request.locate(topic, located)
 
@@ -415,4 +416,4 @@ class Topics:
         except PulsarError as error:
             heard(error)
             return
-        self._catalog.ask("put-schema", heard, again=False, **who(request.client), **fields)
+        self._catalog.ask("put-schema", heard, **who(request.client), **fields)
