@@ -6,6 +6,7 @@ import ast
 import ctypes
 import os
 import re
+import subprocess
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,6 +22,7 @@ from perf.table import MEASURED
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 CSRC: Final = ROOT / "csrc"
+FRONT_DOOR: Final = {".clang-format", ".gitignore", "LICENSE", "Makefile", "README.md", "pyproject.toml"}
 
 # What each folder of C may include beside its own files, and of Python import. Nothing goes up, so there is no circle.
 C_ARROWS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -478,6 +480,13 @@ def test_comments_name_files_that_are_there() -> None:
         comments = " ".join(re.findall(r"/\*.*?\*/", text_of(path), re.DOTALL))
         gone += [f"{name_of(path)}: {n}" for n in re.findall(r"\b[\w]+\.[ch]\b(?!\w)", comments) if n not in names]
     assert not gone
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="asks git")
+def test_the_front_door_has_nothing_lying_about() -> None:
+    """What stands beside the folders was put there on purpose."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    assert {name for name in listed if "/" not in name} == FRONT_DOOR
 
 
 def test_the_list_of_packages_is_the_list_of_folders() -> None:
