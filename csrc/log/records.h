@@ -121,6 +121,7 @@ enum record_flag {
     PUBLISH_FLEETING = 2,    /* the message does not outlive the process */
     PUBLISH_UNAWAITED = 4,   /* it does not wait for a first subscription */
     PUBLISH_COMMITTED = 16,  /* its seq was given to it when it was STAGED */
+    PUBLISH_DUE = 32,        /* what has a delay waits when a cursor comes to it, as does what is COMMITTED */
     MESSAGE_HEADERS = 8,     /* in a PUBLISH or MOVED: the body begins with headers */
     MOVED_NO_JOB = 1,        /* the message is not in the job queue */
     MOVED_REFERENCED = 2,    /* a REFERENCES record follows */

@@ -309,12 +309,14 @@ enum { PARTS_MAX_WORDS = 256 };
  * requeues some. Until there is such a CREDIT, any number may be in flight. */
 #define MSG_PERMITS 1024u
 /* In a PUBLISH's flags: delay_ns, if it is not 0, is the time by the wall clock at which the message is due, in whole
- * ms and at most DUE_MOST_NS ahead. Messages that are due at one time are delivered in the order of their seqs. */
+ * ms. It is at most DUE_MOST_NS ahead, but for one whose ttr_ns is not in whole ms: its record has room for any delay.
+ * Messages that are due at one time are delivered in the order of their seqs. A channel comes to such a message in the
+ * order of seqs, and makes it wait then, if its consumers take turns or go by key. */
 #define MSG_DUE     64u
 #define DUE_MOST_NS (MS_NS << 31)
 /* In a PUBLISH's flags, with MSG_DURABLE and MSG_RETAIN: the message belongs to transaction `txn` of its topic and
- * takes effect when that commits. It takes the topic's next seq, and no message behind it is delivered before the
- * transaction ends. No delay. */
+ * takes effect when that commits: a uint64_t precedes the message, and follows what other flags put there. It takes the
+ * topic's next seq, and no message behind it is delivered before the transaction ends. With MSG_DUE, or no delay. */
 #define MSG_TXN 8192u
 struct transaction_figures {
     uint64_t number, items;
@@ -469,7 +471,6 @@ struct message {
     union {
         uint64_t delay_ns; /* PUBLISH, PUBLISH_MANY, RELEASE, REQUEUE, PAUSE */
         uint64_t wait_ns;  /* RESERVE */
-        uint64_t txn;      /* PUBLISH with MSG_TXN */
         uint64_t time_ns;  /* DELIVER, the reply to PEEK_SEQ */
         uint64_t begin;    /* CHANGE_MAKE_AT: enum start */
         uint64_t arrival;  /* the reply to ATTACH: producers that attach later have a higher one */

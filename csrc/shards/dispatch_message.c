@@ -125,8 +125,10 @@ enum dispatched dispatch_again(struct worker *w, uint32_t subscription, uint32_t
         delivery_take(w, delivery);
         return split(w, subscription, delivery, packed, false);
     }
-    /* A message passed by the cursor counts as delivered once anyway; and the log has nothing about parts. */
-    bool logged = s->number && !d->part && (d->attempts || stream_delayed(&t->stream, d->seq));
+    /* A message passed by the cursor counts as delivered once anyway, unless that was before its time; and the log has
+     * nothing about parts. */
+    bool waited = stream_delayed(&t->stream, d->seq) || publish_attributes_of(r).delay_ns;
+    bool logged = s->number && !d->part && (d->attempts || waited);
     if (logged && !room_for(w, t, 1)) return STUCK;
     delivery_take(w, delivery);
     delivery_fly(w, delivery, consumer);
@@ -176,8 +178,9 @@ static enum dispatched pass_delayed(struct worker *w, uint32_t subscription, uin
 
 enum dispatched dispatch_pass_by(struct worker *w, uint32_t subscription, uint64_t seq) {
     const struct subscription *s = worker_subscription(w, subscription);
+    const struct topic *t = subscription_topic(w, s);
     enum dispatched passed = may_be_acknowledged(w, s) ? pass_acknowledged(w, subscription, seq) : NOTHING;
-    return passed == NOTHING && position_waits(s) ? pass_delayed(w, subscription, seq) : passed;
+    return passed == NOTHING && position_waits(t, s) ? pass_delayed(w, subscription, seq) : passed;
 }
 
 /* Notes in the log that a message which the cursor has just passed is delivered before its time: else recovery would
@@ -224,7 +227,7 @@ enum dispatched dispatch_front(struct worker *w, uint32_t subscription, uint64_t
     if (packed > 1 && !split_fits(w, packed)) return STUCK;
     if (packed > 1 && s->redeliveries >= SPLIT_AHEAD)
         return dispatch_again(w, subscription, s->redelivery_first, consumer);
-    const bool early = s->cursor < s->held_from && s->number && message_deadline(w, r) > w->now_ns;
+    const bool early = position_is_early(t, s) && s->number && message_deadline(w, r) > w->now_ns;
     if (early && !room_for(w, t, 2)) return STUCK;
     uint32_t delivery = delivery_make(w, subscription, seq, r->id);
     if (!delivery) return STUCK;

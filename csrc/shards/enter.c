@@ -78,6 +78,7 @@ void stream_enter(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id, l
                   enum stream_entry how) {
     struct topic *t = topic_at(&w->topics, topic);
     if (!goes_to_stream(t)) return;
+    if (how & ENTER_DUE) topic_waits_until(t, seq);
     if (topic_keeps(t, seq, (how & ENTER_UNAWAITED) != 0)) {
         keep(w, topic, seq, position, (how & ENTER_DELAYED) != 0);
         return;

@@ -2,11 +2,17 @@
 #ifndef MQ_SHARDS_ENTER_H
 #define MQ_SHARDS_ENTER_H
 
+#include "log/records.h"
 #include "shards/worker_state.h"
 
-/* WITH_MORE: further messages follow at once; subscriptions that are due, or too far behind, are looked for after the
- * last one. */
-enum stream_entry { ENTER_DELAYED = 1, ENTER_UNAWAITED = 2, ENTER_WITH_MORE = 4 };
+/* DELAYED: each subscription gets a delivery that is deferred, which no cursor comes to. DUE: it may have to wait when
+ * a cursor comes to it. WITH_MORE: further messages follow at once; subscriptions that are due, or too far behind, are
+ * looked for after the last one. */
+enum stream_entry { ENTER_DELAYED = 1, ENTER_UNAWAITED = 2, ENTER_WITH_MORE = 4, ENTER_DUE = 8 };
+/* How a message enters whose record has these flags, and a delay. */
+static inline uint32_t enter_delayed(uint16_t publish_flags) {
+    return publish_flags & (PUBLISH_DUE | PUBLISH_COMMITTED) ? ENTER_DUE : ENTER_DELAYED;
+}
 /* Puts a message into its topic's stream, if it belongs there. */
 void stream_enter(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id, log_position position,
                   enum stream_entry how);

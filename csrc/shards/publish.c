@@ -7,6 +7,7 @@
 #include "base/modulo.h"
 #include "shards/answers.h"
 #include "shards/catalog.h"
+#include "shards/delays.h"
 #include "shards/durable.h"
 #include "shards/enter.h"
 #include "shards/handover_state.h"
@@ -24,14 +25,9 @@
 /* A PRODUCER record, whose attributes are its part. */
 enum { PRODUCER_RECORD_BYTES = (sizeof(struct record) + sizeof(uint32_t) + 7) / 8 * 8 };
 
-/* How long after its record's time a message is due. What is due at a time of its own is rounded down to ms, which
- * subscription_defer makes up for; its delay never becomes 0 while it waits for room, as a record without one has
- * another form. */
+/* How long after its record's time a message is due. */
 static uint64_t delay_of(const struct worker *w, const struct message *m) {
-    if (!(m->flags & MSG_DUE) || !m->delay_ns) return m->delay_ns;
-    uint64_t left = m->delay_ns > w->wall_ns ? m->delay_ns - w->wall_ns : 0;
-    if (left > DUE_MOST_NS) left = DUE_MOST_NS;
-    return left < MS_NS ? MS_NS : left - left % MS_NS;
+    return m->flags & MSG_DUE && m->delay_ns ? delay_until(w, m->delay_ns, m->ttr_ns) : m->delay_ns;
 }
 
 static uint8_t attribute_bytes_of(const struct worker *w, const struct message *m) {
@@ -104,7 +100,7 @@ void publish_take_in(struct worker *w, uint32_t topic, const struct message *m, 
     w->count->published++;
     arrival_count(t, one);
     stream_enter(w, topic, record->seq, one->id, record->position,
-                 (m->delay_ns ? ENTER_DELAYED : 0) | (flags & PUBLISH_UNAWAITED ? ENTER_UNAWAITED : 0) |
+                 (m->delay_ns ? enter_delayed(flags) : 0) | (flags & PUBLISH_UNAWAITED ? ENTER_UNAWAITED : 0) |
                      (flags & PUBLISH_MORE ? ENTER_WITH_MORE : 0));
     queue_enter(w, topic, one->id, one->headers_bytes ? headers_packed(one->content) : 0, m->pri, delay_of(w, m),
                 record->position);
@@ -140,7 +136,7 @@ enum outcome publish_make_ready(struct worker *w, uint32_t topic, const struct m
     enum outcome wanted = durable ? DONE : topic_want_tube(w, topic);
     if (wanted != DONE) return wanted;
     if (!durable && !t->tube) return DONE;
-    if (fits(w, t, count, m->delay_ns > 0)) *status = STATUS_OK;
+    if (fits(w, t, count, m->delay_ns && !(m->flags & MSG_DUE))) *status = STATUS_OK;
     return DONE;
 }
 
@@ -158,6 +154,7 @@ struct origin {
     uint64_t arrival; /* UINT64_MAX: not said, so the message cannot be fenced off */
     struct producer_part part;
     bool is_named; /* there is a part */
+    uint64_t txn;
 };
 
 static bool split(struct arrival *one, void *out, uint32_t bytes) {
@@ -172,8 +169,8 @@ static bool split(struct arrival *one, void *out, uint32_t bytes) {
 static bool split_origin(const struct message *m, struct arrival *one, struct origin *origin) {
     *origin = (struct origin){.arrival = UINT64_MAX, .is_named = (m->flags & MSG_IDEMPOTENT) != 0};
     if (m->flags & MSG_OF_PRODUCER && !split(one, &origin->arrival, sizeof origin->arrival)) return false;
-    if (!origin->is_named) return true;
-    return split(one, &origin->part, sizeof origin->part) && origin->part.part == 0;
+    if (origin->is_named && (!split(one, &origin->part, sizeof origin->part) || origin->part.part != 0)) return false;
+    return !(m->flags & MSG_TXN) || split(one, &origin->txn, sizeof origin->txn);
 }
 
 /* Answers a message that was published before; its place is not known. */
@@ -213,23 +210,25 @@ static bool is_known(const struct worker *w, uint32_t topic, uint64_t id, uint32
 
 /* Whether the message may be of a transaction, if it is: one that is stored, in a topic that retains. */
 static bool may_be_staged(const struct topic *t, const struct message *m) {
-    return !(m->flags & MSG_TXN) || (!topic_non_persistent(t) && !(~m->flags & (MSG_DURABLE | MSG_RETAIN)));
+    if (!(m->flags & MSG_TXN)) return true;
+    return !topic_non_persistent(t) && !(~m->flags & (MSG_DURABLE | MSG_RETAIN)) &&
+           (m->flags & MSG_DUE || !m->delay_ns);
 }
 
 /* Whether the message's transaction, if it has one, is open and has room; it is begun if need be. But one that has
  * ended while a large message was being written is not begun again. */
-static bool takes_part(struct worker *w, uint32_t topic, const struct message *m) {
+static bool takes_part(struct worker *w, uint32_t topic, const struct message *m, uint64_t txn) {
     if (!(m->flags & MSG_TXN)) return true;
     bool is_begun = shard_of_topic(w, topic_at(&w->topics, topic))->large_id == m->id;
-    return (!is_begun || transaction_find(w, topic, m->txn)) && transaction_take(w, topic, m->txn);
+    return (!is_begun || transaction_find(w, topic, txn)) && transaction_take(w, topic, txn);
 }
 
 /* Makes room for a message. As publish_prepare. */
 static enum outcome make_room(struct worker *w, uint32_t topic, const struct message *m, const struct arrival *one,
-                              uint8_t *status) {
+                              uint64_t txn, uint8_t *status) {
     const uint32_t parts = one->headers_bytes ? headers_packed(one->content) : 0;
     *status = STATUS_NO_SPACE;
-    if (is_known(w, topic, m->id, parts) || !takes_part(w, topic, m)) return DONE;
+    if (is_known(w, topic, m->id, parts) || !takes_part(w, topic, m, txn)) return DONE;
     struct large_message pieces;
     const struct large_message *large = is_large(w, m, one, &pieces) ? &pieces : NULL;
     const uint64_t bytes = sizeof(struct staged_attributes) + m->body_bytes;
@@ -248,7 +247,7 @@ static void store(struct worker *w, uint32_t topic, const struct message *m, con
     bool unheard = t->messages == 0;
     if (origin->is_named) shard_log_producer(w, shard_of_topic(w, t), &origin->part, PUBLISH_MORE | PRODUCER_NAMED);
     if (m->flags & MSG_TXN)
-        transaction_stage(w, topic, m, one);
+        transaction_stage(w, topic, m, origin->txn, delay_of(w, m), one);
     else
         publish_enter(w, topic, m, one, false);
     if (unheard) catalog_heard(w, topic);
@@ -267,7 +266,7 @@ enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const st
     if (topic_non_persistent(t)) origin.is_named = false; /* what is not stored is not stored twice */
     if (has_origin && is_unwanted(w, client, topic, m, &origin)) return DONE;
     if (has_origin && publish_split_headers(m, &one) && may_be_staged(t, m)) {
-        enum outcome prepared = make_room(w, topic, m, &one, &status);
+        enum outcome prepared = make_room(w, topic, m, &one, origin.txn, &status);
         if (prepared != DONE) return prepared;
     }
     if (status == STATUS_OK)

@@ -35,8 +35,8 @@ bool publish_split_headers(const struct message *m, struct arrival *one);
 uint32_t publish_who_waits(const struct topic *t, const struct message *m);
 static inline uint16_t publish_flags(const struct topic *t, const struct message *m, const struct arrival *one,
                                      bool more) {
-    uint32_t headers = one->headers_bytes ? MESSAGE_HEADERS : 0;
-    return (uint16_t)((more ? PUBLISH_MORE : 0) | headers | publish_who_waits(t, m));
+    uint32_t headers = one->headers_bytes ? MESSAGE_HEADERS : 0, due = m->flags & MSG_DUE ? PUBLISH_DUE : 0;
+    return (uint16_t)((more ? PUBLISH_MORE : 0) | headers | due | publish_who_waits(t, m));
 }
 /* Makes the topic durable, retaining or a tube, as the message requires, and checks the limits of tables for `count`
  * messages. DONE with a status other than OK: it cannot be published. MORE: a group is being written to the topic. */

@@ -171,7 +171,7 @@ static void replay_publish(struct worker *w, struct shard *s, const struct recor
     t->messages++;
     t->message_bytes += record_body_bytes(r) - message_headers_bytes(r);
     stream_enter(w, topic, r->seq, r->id, position,
-                 (publish_attributes_of(r).delay_ns ? ENTER_DELAYED : 0) |
+                 (publish_attributes_of(r).delay_ns ? enter_delayed(r->flags) : 0) |
                      (r->flags & PUBLISH_UNAWAITED ? ENTER_UNAWAITED : 0));
     if (staged) transactions_published(w, topic, r->seq);
     if (goes_to_queue(t)) replay_job(w, topic, r, position);
@@ -185,6 +185,7 @@ static void replay_moved(struct worker *w, struct shard *s, const struct record 
     uint32_t topic = topic_of_message(w, s, r);
     struct topic *t = topic_at(&w->topics, topic);
     uint32_t job = index_find(&w->ids, &w->jobs, r->id);
+    if (publish_attributes_of(r).delay_ns) topic_waits_until(t, r->seq);
     if (s->damaged && (r->flags & MOVED_REFERENCED)) replay_durable(w, topic, false); /* it must have been there */
     log_position held = stream_position(&t->stream, r->seq);
     s->moved = r->flags & MOVED_REFERENCED ? position : 0;

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "shards/consumer.h"
+#include "shards/delays.h"
 #include "shards/delivery.h"
 #include "shards/due.h"
 #include "shards/finished_ahead.h"
@@ -130,10 +131,8 @@ uint32_t subscription_find(const struct worker *w, uint32_t topic, const char *n
 uint64_t message_deadline(const struct worker *w, const struct record *r) {
     uint64_t delay_ns = publish_attributes_of(r).delay_ns;
     if (!delay_ns) return w->now_ns;
-    uint64_t due_ns = delay_ns > UINT64_MAX - r->time_ns - MS_NS ? UINT64_MAX : r->time_ns + delay_ns;
-    /* Up to whole ms, so that messages with one time to be due at (MSG_DUE) are due at once. */
-    if (due_ns % MS_NS && due_ns != UINT64_MAX) due_ns += MS_NS - due_ns % MS_NS;
-    return worker_deadline(w, due_ns, delay_ns > UINT64_MAX - MS_NS ? delay_ns : delay_ns + MS_NS);
+    return worker_deadline(w, delay_ends(r->time_ns, delay_ns),
+                           delay_ns > UINT64_MAX - MS_NS ? delay_ns : delay_ns + MS_NS);
 }
 
 void subscription_defer(struct worker *w, uint32_t subscription, uint64_t seq, uint64_t id) {

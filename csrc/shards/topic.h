@@ -81,6 +81,7 @@ struct topic {
     uint32_t transactions;                /* the first in the list of open and ending ones */
     uint32_t staging_first, staging_last; /* those that have published, ordered by their first seq */
     uint64_t blocked_seq;                 /* see blocked */
+    uint64_t due_until;                   /* messages before it may have to wait when a cursor comes to them */
     uint64_t era;                         /* of its transactions; see transactions.h */
     uint32_t compacted;                   /* the subscription that is its compacted view; 0: none */
     uint32_t retention;            /* its subscription RETENTION_NAME; 0: it retains as long as the segments stay */
@@ -161,6 +162,10 @@ static inline uint64_t topic_jobs(const struct topic *t) {
 /* Subscriptions refer to no message from here on. */
 static inline uint64_t topic_given_until(const struct topic *t) {
     return t->keeps && t->stopped_seq < t->stream.end ? t->stopped_seq : t->stream.end;
+}
+/* A message may have to wait when a cursor comes to it. */
+static inline void topic_waits_until(struct topic *t, uint64_t seq) {
+    if (seq >= t->due_until) t->due_until = seq + 1;
 }
 static inline bool topic_seen(const struct topic *t) {
     return t->held > 0 || topic_jobs(t) > 0 || t->durable;

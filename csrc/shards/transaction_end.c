@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "shards/answers.h"
+#include "shards/delays.h"
 #include "shards/due.h"
 #include "shards/enter.h"
 #include "shards/handover_state.h"
@@ -120,6 +121,10 @@ static enum outcome publish_staged(struct worker *w, uint32_t topic, const struc
         return DONE;
     }
     memcpy(&a, record_attributes(r), sizeof a);
+    if (a.publish.delay_ns) {
+        uint64_t due_ns = delay_ends(r->time_ns, a.publish.delay_ns);
+        a.publish.delay_ns = delay_until(w, due_ns, a.publish.ttr_ns);
+    }
     uint32_t parts = message_packed(r);
     if (goes_to_queue(t) && worker_jobs(w) + parts + 1 >= WORKER_MAX_JOBS) {
         stop_writing(w, topic);
@@ -132,9 +137,9 @@ static enum outcome publish_staged(struct worker *w, uint32_t topic, const struc
     uint16_t flags = (uint16_t)(PUBLISH_COMMITTED | (kept ? 0 : PUBLISH_UNAWAITED) | (r->flags & MESSAGE_HEADERS));
     struct arrival one = {.id = r->id, .content = record_body(r), .content_bytes = (uint32_t)record_body_bytes(r)};
     log_position position = shard_log_publish(w, s, topic, item->seq, &one, a.publish, flags);
-    stream_enter(w, topic, item->seq, one.id, position, ENTER_UNAWAITED);
+    stream_enter(w, topic, item->seq, one.id, position, ENTER_UNAWAITED | (a.publish.delay_ns ? ENTER_DUE : 0));
     let_pass(w, topic, item->seq);
-    queue_enter(w, topic, one.id, parts, a.publish.pri, 0, position);
+    queue_enter(w, topic, one.id, parts, a.publish.pri, a.publish.delay_ns, position);
     return DONE;
 }
 
@@ -158,11 +163,12 @@ static enum outcome go_on(struct worker *w, uint32_t transaction) {
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */
 
-void transaction_stage(struct worker *w, uint32_t topic, const struct message *m, const struct arrival *one) {
+void transaction_stage(struct worker *w, uint32_t topic, const struct message *m, uint64_t txn, uint64_t delay_ns,
+                       const struct arrival *one) {
     struct topic *t = topic_at(&w->topics, topic);
     struct shard *s = shard_of_topic(w, t);
-    uint32_t transaction = transaction_find(w, topic, m->txn);
-    struct staged_attributes a = {.txn = m->txn, .publish = {.pri = m->pri, .ttr_ns = m->ttr_ns}};
+    uint32_t transaction = transaction_find(w, topic, txn);
+    struct staged_attributes a = {.txn = txn, .publish = {.pri = m->pri, .delay_ns = delay_ns, .ttr_ns = m->ttr_ns}};
     uint16_t flags = m->flags & MSG_HEADERS ? MESSAGE_HEADERS : 0;
     uint64_t seq = t->next_seq++;
     log_position position = shard_log_staged(w, s, topic, seq, one, &a, flags);

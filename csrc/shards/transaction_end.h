@@ -15,8 +15,9 @@ void replay_end(struct worker *w, uint32_t topic, const struct record *r);
  * from its transaction; subscriptions whose cursor is behind it do not refer to it. */
 void transactions_published(struct worker *w, uint32_t topic, uint64_t seq);
 
-/* Stages the message of a PUBLISH, for which there must be room. */
-void transaction_stage(struct worker *w, uint32_t topic, const struct message *m, const struct arrival *one);
+/* Stages the message of a PUBLISH, for which there must be room. `delay_ns`: how long it has to wait, from now on. */
+void transaction_stage(struct worker *w, uint32_t topic, const struct message *m, uint64_t txn, uint64_t delay_ns,
+                       const struct arrival *one);
 enum outcome transaction_end(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
 
 #endif

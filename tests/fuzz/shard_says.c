@@ -148,6 +148,11 @@ static uint64_t some_time(void) {
     return times[pick(7)];
 }
 
+/* By the wall clock, in whole ms; now and then long ago. */
+static uint64_t some_due(void) {
+    return pick(8) ? (world.wall + some_time() % (100 * SECOND)) / MS_NS * MS_NS : pick(3) * MS_NS;
+}
+
 static uint64_t new_ids(uint32_t topic, uint32_t count) {
     uint64_t first = side.next_id * SHARDS + shard_of(topic);
     side.next_id += count;
@@ -191,6 +196,7 @@ void say_publish(uint32_t acceptor, struct connection *c) {
                         .pri = 1024 - pick(2),
                         .ttr_ns = SECOND};
     if (!pick(4)) m.delay_ns = some_time();
+    if (!pick(8)) m.flags |= MSG_DUE, m.delay_ns = some_due();
     if (!pick(64)) m.id++;
     size_t before = 0;
     if (!pick(4)) {
@@ -430,9 +436,12 @@ void say_stage(uint32_t acceptor, struct connection *c) {
     struct message m = {.kind = MSG_PUBLISH,
                         .flags = MSG_TXN | MSG_DURABLE | (pick(16) ? MSG_RETAIN : 0),
                         .topic = topic + 1,
-                        .id = new_ids(topic, 1),
-                        .txn = pick(TRANSACTIONS)};
-    memset(scratch, 'm', bytes);
+                        .id = new_ids(topic, 1)};
+    const uint64_t txn = pick(TRANSACTIONS);
+    memcpy(scratch, &txn, sizeof txn);
+    memset(scratch + sizeof txn, 'm', bytes);
+    if (!pick(4)) m.flags |= MSG_DUE, m.delay_ns = some_due();
+    bytes += pick(64) ? sizeof txn : 0;
     ask(acceptor, c, shard_of(topic) % WORKERS, m, scratch, bytes);
 }
 

@@ -17,6 +17,7 @@ from mq_shards.csrc._core import lib
 from tests.shards.bench import GONE, OK, SECOND, Answer
 from tests.shards.positions import begin, position, publish, seek
 from tests.shards.subscriptions import Channels
+from tests.shards.test_due_times import MS
 from tests.shards.test_shard_protocol import ask
 
 EXAMPLES = int(os.environ.get("EXAMPLES", "14"))
@@ -28,8 +29,8 @@ STARTS = (lib.START_EARLIEST, lib.START_LATEST, lib.START_SEQ, lib.START_SEQ)
 
 steps = st.tuples(
     st.sampled_from(
-        ["publish", "publish", "delay", "pass", "begin", "begin", "finish", "finish", "finish", "upto", "requeue",
-         "seek", "go", "end", "restart", "roll", "drop"],
+        ["publish", "publish", "delay", "due", "pass", "begin", "begin", "finish", "finish", "finish", "upto",
+         "requeue", "seek", "go", "end", "restart", "roll", "drop"],
     ),
     st.integers(0, 2),
     st.integers(0, 30),
@@ -82,13 +83,14 @@ class Scene:
         self.bench.wall += seconds * SECOND
         self.hear_all()
 
-    def publish(self, count: int, delay: int) -> None:
-        for seq in publish(self.bench, count=count, delay=delay):
+    def publish(self, count: int, delay: int, how: str) -> None:
+        due_ns = self.bench.wall // MS * MS + delay * SECOND if how == "due" else 0
+        for seq in publish(self.bench, count=count, delay=delay, due_ns=due_ns):
             assert seq == self.next
             self.next += 1
             self.there.add(seq)
             if delay:
-                self.due[seq] = self.bench.now + delay * SECOND
+                self.due[seq] = self.bench.now - self.bench.now % MS + delay * SECOND
             for each in self.channels.values():
                 each.pending.add(seq)
 
@@ -96,8 +98,8 @@ class Scene:
         name = NAMES[which]
         channel = self.channels.get(name)
         at = number % (self.next + 2)
-        if step in ("publish", "delay"):
-            self.publish(number % 3 + 1, number % LATE + 1 if step == "delay" else 0)
+        if step in ("publish", "delay", "due"):
+            self.publish(number % 3 + 1, 0 if step == "publish" else number % LATE + 1, step)
         elif step == "pass" and self.passed < PASSES:
             self.wait(number % 3 + 1)
         elif step == "begin":

@@ -71,8 +71,9 @@ from tests.shards.bench import (
 )
 from tests.shards.positions import EARLIEST, LATEST
 from tests.shards.subscriptions import SUBSCRIBE
+from tests.shards.test_due_times import MS
 from tests.shards.test_naming import move_names
-from tests.shards.test_open_transactions import MSG_TXN
+from tests.shards.test_open_transactions import MSG_TXN, of_transaction
 from tests.shards.test_packed import RUN, packed
 
 
@@ -236,8 +237,12 @@ class Play:
 
         if parts:
             flags |= lib.MSG_HEADERS
+        body = packed(parts) if parts else b"x"
+        if staged:
+            body = of_transaction(fields["txn"], body)
+        due = self.bench.wall // MS * MS if flags & lib.MSG_DUE else 0
         self.ask_topic(PUBLISH, 999, topic, answered, flags=flags, id=id, pri=fields.get("pri", 1024),
-                       delay=fields.get("txn", delay * SECOND), body=packed(parts) if parts else b"x")  # fmt: skip
+                       delay=due + delay * SECOND, body=body)  # fmt: skip
 
     @property
     def deleted(self) -> dict[str, int]:
@@ -257,6 +262,11 @@ class Play:
         for i in range(1 + b % 20):
             self.send(self.topic(a), lib.MSG_DURABLE | (lib.MSG_RETAIN if c % 5 == 0 else 0), delay=(1, 3, 50)[i % 3])
 
+    def publish_due(self, a: int, b: int, c: int) -> None:
+        for i in range(1 + b % 20):
+            retain = lib.MSG_RETAIN if c % 5 else 0
+            self.send(self.topic(a), lib.MSG_DURABLE | lib.MSG_DUE | retain, delay=(1, 3, 50)[i % 3])
+
     def publish_batch(self, a: int, b: int, c: int) -> None:
         self.send(self.topic(a), lib.MSG_DURABLE | (lib.MSG_RETAIN if c % 3 == 0 else 0), parts=PARTS[b % len(PARTS)])
 
@@ -269,7 +279,9 @@ class Play:
 
     def stage(self, a: int, b: int, c: int) -> None:
         flags = lib.MSG_DURABLE | lib.MSG_RETAIN | MSG_TXN
-        self.send(self.topic(a), flags, parts=(0, 0, 2, 70)[b % 4], txn=TXNS[c % len(TXNS)])
+        delay = (0, 0, 3, 50)[b // 4 % 4]
+        flags |= lib.MSG_DUE if delay else 0
+        self.send(self.topic(a), flags, delay, parts=(0, 0, 2, 70)[b % 4], txn=TXNS[c % len(TXNS)])
 
     def end(self, a: int, b: int, c: int) -> None:
         self.ask_topic(lib.MSG_TXN_END, 996, self.topic(a), id=TXNS[b % len(TXNS)], pri=c % 2)
@@ -659,8 +671,9 @@ class Play:
 
 
 WEIGHTS: Final = {
-    "publish": 5, "publish_many": 2, "publish_delayed": 2, "publish_batch": 3, "put": 4, "put_batch": 2, "stage": 2,
-    "end": 2, "consume": 6, "consume_for_now": 5, "consume_from": 2, "read": 2, "credit": 1, "leave": 4,
+    "publish": 5, "publish_many": 2, "publish_delayed": 2, "publish_due": 2, "publish_batch": 3, "put": 4,
+    "put_batch": 2, "stage": 2, "end": 2, "consume": 6, "consume_for_now": 5, "consume_from": 2, "read": 2,
+    "credit": 1, "leave": 4,
     "unsubscribe": 2, "finish": 8, "finish_by_seq": 2, "finish_upto": 2, "requeue": 4, "requeue_all": 1,
     "extend": 1, "acknowledge": 3, "seek": 2, "make": 2, "retain": 1, "pause": 5, "empty": 2,
     "delete_channel": 4, "delete_topic": 1, "use": 1, "watch": 2, "ignore": 1, "reserve": 6, "cancel": 1,

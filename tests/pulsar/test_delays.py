@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from tests.pulsar.test_transactions import begin, end, ids, join
 from tests.pulsar.wire import Wire, entry_of, metadata, send_frame
 
 EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED = range(4)
@@ -46,6 +47,31 @@ def test_one_that_is_there_before_its_subscription_waits_where_consumers_share(
         wire.expect("send_receipt")
     wire.subscribe(topic, kind=kind, initialPosition=EARLIEST)
     wire.flow(COUNT)
+    places = [frame.body.message_id.entryId for frame in wire.messages(3)]
+    waits = kind in (SHARED, KEY_SHARED)
+    assert places == ([0, 2, 1] if waits else [0, 1, 2])
+    assert (time.time() * 1000 >= at_ms) >= waits
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+@pytest.mark.parametrize("kind", [EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED])
+def test_one_that_comes_to_a_consumer_waits_where_consumers_share(
+    wire: Wire, topic: str, kind: int, in_transaction: bool
+) -> None:
+    wire.producer(topic)
+    wire.subscribe(topic, kind=kind)
+    wire.flow(COUNT)
+    txn = begin(wire) if in_transaction else 0
+    of_txn = ids(txn) if in_transaction else {}
+    if in_transaction:
+        join(wire, txn, topic)
+    at_ms = int(time.time() * 1000) + 600
+    for number, fields in enumerate([{}, {"deliver_at_time": at_ms}, {}]):
+        head = metadata(sequence_id=number, **fields, **of_txn)
+        wire.raw(send_frame(1, number, entry_of(head, b"x"), **of_txn))
+        wire.expect("send_receipt")
+    if in_transaction:
+        assert end(wire, txn) == 0
     places = [frame.body.message_id.entryId for frame in wire.messages(3)]
     waits = kind in (SHARED, KEY_SHARED)
     assert places == ([0, 2, 1] if waits else [0, 1, 2])

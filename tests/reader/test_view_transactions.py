@@ -12,6 +12,7 @@ from mq_shards.shards.reader.view import DataView
 
 from tests.reader.disk import Disk, read_all
 from tests.shards.bench import OK, SHARDS
+from tests.shards.test_open_transactions import of_transaction
 
 TXN = 8192  # MSG_TXN, csrc/ringbuf/message.h
 TOPICS = ("a", "b", "c")
@@ -23,7 +24,7 @@ class Transactions(Disk):
         topic, id = self.topic(name), self.next_id + self.shard_of(name)
         self.next_id += SHARDS
         flags = lib.MSG_DURABLE | lib.MSG_RETAIN | TXN
-        slot = self.raw(lib.MSG_PUBLISH, 999, topic=topic, id=id, flags=flags, delay=txn, body=body)
+        slot = self.raw(lib.MSG_PUBLISH, 999, topic=topic, id=id, flags=flags, body=of_transaction(txn, body))
         return self.answered(slot)
 
     def end(self, name: str, txn: int, *, commit: bool) -> None:

@@ -33,12 +33,13 @@ class Position:
 
 
 def publish(bench: Channels, name: str = "t", body: bytes = b"x", count: int = 1, flags: int = 0,
-            delay: int = 0) -> list[int]:  # fmt: skip
+            delay: int = 0, due_ns: int = 0) -> list[int]:  # fmt: skip
     """With MSG_RETAIN; the seqs."""
     seqs = []
+    flags |= lib.MSG_DURABLE | lib.MSG_RETAIN | (lib.MSG_DUE if due_ns else 0)
     for _ in range(count):
-        slot = bench.raw(lib.MSG_PUBLISH, 999, flags=lib.MSG_DURABLE | lib.MSG_RETAIN | flags, topic=bench.topic(name),
-                         id=bench.next_id, pri=1024, delay=delay * SECOND, body=body)  # fmt: skip
+        slot = bench.raw(lib.MSG_PUBLISH, 999, flags=flags, topic=bench.topic(name), id=bench.next_id, pri=1024,
+                         delay=due_ns or delay * SECOND, body=body)  # fmt: skip
         bench.next_id += SHARDS
         answers = bench.turn()
         seqs += [a.seq for a in answers if a.slot == slot and a.status == OK]

@@ -1,16 +1,21 @@
-"""A delayed message that is there before its channel is: where consumers take turns, or go by key, it comes when it is
-due, as it does to a channel that was there; where one gets all in their order it comes in that order, at once."""
+"""A delayed message that is there before its channel is, that is due at a time of its own, or that a transaction's
+commit brings: where consumers take turns, or go by key, it comes when it is due; where one gets all in their order it
+comes in that order, at once."""
 
 from __future__ import annotations
 
 import pytest
 from mq_shards.csrc._core import lib
 
-from tests.shards.bench import GONE, OK, SECOND, Answer
+from tests.shards.bench import GONE, OK, RESERVE, SECOND, TIMED_OUT, WATCH, Answer
 from tests.shards.positions import EARLIEST, SEQ, TIME, begin, finish, position, publish, read, seek, seqs
 from tests.shards.subscriptions import Channels, drop_oldest, roll
+from tests.shards.test_due_times import MS
+from tests.shards.test_due_times import publish as due
+from tests.shards.test_open_transactions import COMMIT, end, stage
 from tests.shards.test_shard_protocol import join
 
+HOW = pytest.mark.parametrize("how", ["before", "due", "committed"])
 WAITING, AT_ONCE = [lib.POLICY_TURNS, lib.POLICY_KEY], [lib.POLICY_EXCLUSIVE, lib.POLICY_FAILOVER]
 PIECE = 4
 MANY = 500
@@ -30,9 +35,29 @@ def came(answers: list[Answer]) -> list[tuple[int, int]]:
     return [(a.seq, a.pri) for a in answers if a.kind == lib.MSG_DELIVER]
 
 
-def three(bench: Channels) -> None:
+def three(bench: Channels, how: str = "before") -> None:
     """The second is due in 10 s."""
-    assert publish(bench) + publish(bench, delay=10) + publish(bench) == [0, 1, 2]
+    due_ns = bench.wall + 10 * SECOND
+    first = publish(bench)
+    if how == "due":
+        second = [due(bench, due_ns)]
+    elif how == "committed":
+        second = [stage(bench, due_ns=due_ns)]
+        bench.early = bench.turn(0.5)  # and the decision comes later
+    else:
+        second = publish(bench, delay=10)
+    assert first + second + publish(bench) == [0, 1, 2]
+    if how == "committed":
+        end(bench, COMMIT)
+
+
+def made(bench: Channels, how: str) -> None:
+    """Channel c, and the three."""
+    if how == "before":
+        three(bench)
+    make(bench)
+    if how != "before":
+        three(bench, how)
 
 
 @pytest.mark.parametrize(("start", "at"), [(EARLIEST, 0), (SEQ, 0), (TIME, 0)])
@@ -53,10 +78,10 @@ def test_it_waits_for_its_time(bench: Channels, policy: int, start: int, at: int
     assert came(bench.turn(30)) == []
 
 
+@HOW
 @pytest.mark.parametrize("policy", AT_ONCE)
-def test_it_comes_in_its_order_to_who_gets_all(bench: Channels, policy: int) -> None:
-    three(bench)
-    make(bench)
+def test_it_comes_in_its_order_to_who_gets_all(bench: Channels, how: str, policy: int) -> None:
+    made(bench, how)
     assert join(bench, 1, policy) == OK
     assert came(bench.turn()) == [(0, 1), (1, 1), (2, 1)]
     bench.restart()
@@ -68,11 +93,11 @@ def test_it_comes_in_its_order_to_who_gets_all(bench: Channels, policy: int) -> 
     assert came(bench.turn(30)) == [(0, 3), (2, 3)]
 
 
+@HOW
 @pytest.mark.parametrize("delivered", [False, True])
 @pytest.mark.parametrize("policy", WAITING)
-def test_a_restart_keeps_its_time(bench: Channels, policy: int, delivered: bool) -> None:
-    three(bench)
-    make(bench)
+def test_a_restart_keeps_its_time(bench: Channels, how: str, policy: int, delivered: bool) -> None:
+    made(bench, how)
     assert join(bench, 1, policy) == OK
     assert came(bench.turn(4)) == [(0, 1), (2, 1)]
     if delivered:
@@ -88,10 +113,10 @@ def test_a_restart_keeps_its_time(bench: Channels, policy: int, delivered: bool)
         assert came(bench.turn(2)) == [(1, 1)], "it has not been delivered before"
 
 
+@HOW
 @pytest.mark.parametrize("policy", WAITING)
-def test_what_was_due_while_the_worker_was_away_comes_as_new(bench: Channels, policy: int) -> None:
-    three(bench)
-    make(bench)
+def test_what_was_due_while_the_worker_was_away_comes_as_new(bench: Channels, how: str, policy: int) -> None:
+    made(bench, how)
     assert join(bench, 1, policy) == OK
     bench.turn()
     bench.stop()
@@ -102,12 +127,12 @@ def test_what_was_due_while_the_worker_was_away_comes_as_new(bench: Channels, po
     assert sorted(came(bench.turn())) == [(0, 2), (1, 1), (2, 2)]
 
 
+@HOW
 @pytest.mark.parametrize("policy", [*WAITING, *AT_ONCE])
 @pytest.mark.parametrize("is_over", [False, True])
-def test_who_goes_back_gets_all_in_order(bench: Channels, policy: int, is_over: bool) -> None:
+def test_who_goes_back_gets_all_in_order(bench: Channels, how: str, policy: int, is_over: bool) -> None:
     """What has been delivered does not overtake what lies before it, and what waits goes on waiting."""
-    three(bench)
-    make(bench)
+    made(bench, how)
     assert join(bench, 1, policy) == OK
     bench.turn(20 if is_over else 1)
     seek(bench, EARLIEST)
@@ -134,9 +159,9 @@ def test_one_that_came_to_a_channel_that_was_there_and_is_gone_back_to(bench: Ch
     assert came(bench.turn(11)) == ([(1, 1)] if waits else [])
 
 
-def test_who_goes_past_it_does_not_get_it(bench: Channels) -> None:
-    three(bench)
-    make(bench)
+@HOW
+def test_who_goes_past_it_does_not_get_it(bench: Channels, how: str) -> None:
+    made(bench, how)
     assert join(bench, 1, lib.POLICY_TURNS) == OK
     bench.turn()
     seek(bench, SEQ, 2)
@@ -158,10 +183,10 @@ def test_a_reader_with_turns_waits_too(bench: Channels) -> None:
     assert seqs(bench.turn(11)) == [3]
 
 
+@HOW
 @pytest.mark.parametrize("moved", [False, True])
-def test_its_segment_stays_or_it_moves(bench: Channels, moved: bool) -> None:
-    three(bench)
-    make(bench)
+def test_its_segment_stays_or_it_moves(bench: Channels, how: str, moved: bool) -> None:
+    made(bench, how)
     assert join(bench, 1, lib.POLICY_TURNS) == OK
     assert came(bench.turn()) == [(0, 1), (2, 1)]
     finish(bench, 1, 0, 2)
@@ -193,3 +218,58 @@ def test_many_are_made_to_wait_in_pieces(policy: int) -> None:
         assert len(seqs(bench.turn(FAR))) > 0
     finally:
         bench.dispose()
+
+
+@pytest.mark.parametrize("how", ["due", "committed"])
+@pytest.mark.parametrize("policy", [*WAITING, *AT_ONCE])
+def test_one_that_comes_to_a_consumer_that_is_there(bench: Channels, how: str, policy: int) -> None:
+    make(bench)
+    assert join(bench, 1, policy) == OK
+    three(bench, how)
+    assert came(bench.turn()) == ([(0, 1), (2, 1)] if policy in WAITING else [(0, 1), (1, 1), (2, 1)])
+    assert came(bench.turn(9)) == []
+    assert came(bench.turn(2)) == ([(1, 1)] if policy in WAITING else [])
+    finish(bench, 1, 0, 1, 2)
+    bench.restart()
+    assert join(bench, 1, policy) == OK
+    assert came(bench.turn(30)) == []
+
+
+@pytest.mark.parametrize("far_s", [30, 40 * 86_400, 80 * 86_400])
+def test_how_long_a_message_of_a_transaction_waits_counts_from_when_it_was_sent(bench: Channels, far_s: int) -> None:
+    """Not from the commit; and a restart between the two changes nothing. (So far that ms do not fit into 32 bits.)"""
+    make(bench)
+    due_ns = bench.wall // MS * MS + far_s * SECOND
+    stage(bench, due_ns=due_ns, ttr_ns=SECOND + 1)
+    bench.turn(20)
+    bench.restart()
+    end(bench, COMMIT)
+    assert join(bench, 1, lib.POLICY_TURNS) == OK
+    bench.turn()
+    bench.restart()
+    assert join(bench, 1, lib.POLICY_TURNS) == OK
+    assert came(bench.turn((due_ns - bench.wall) // SECOND - 1)) == []
+    assert came(bench.turn(2)) == [(0, 1)]
+
+
+def test_what_is_due_when_its_transaction_commits_comes_at_once(bench: Channels) -> None:
+    make(bench)
+    assert join(bench, 1, lib.POLICY_TURNS) == OK
+    stage(bench, due_ns=bench.wall // MS * MS + SECOND)
+    bench.turn(20)
+    end(bench, COMMIT)
+    assert came(bench.turn(0.002)) == [(0, 1)]
+
+
+def test_a_delayed_message_of_a_transaction_is_a_delayed_job(bench: Channels) -> None:
+    bench.raw(WATCH, 5, topic=bench.topic("t"))
+    stage(bench, due_ns=bench.wall // MS * MS + 10 * SECOND)
+    bench.turn(4)
+    end(bench, COMMIT)
+    assert bench.ask(RESERVE, 5).status == TIMED_OUT
+    bench.restart()
+    bench.raw(WATCH, 5, topic=bench.topic("t"))
+    bench.turn(4)
+    assert bench.ask(RESERVE, 5).status == TIMED_OUT
+    bench.turn(3)
+    assert bench.ask(RESERVE, 5).status == OK

@@ -10,18 +10,19 @@ from mq_shards.csrc._core import lib
 from tests.shards.bench import DELETE, GONE, NO_SPACE, OK, RESERVE, SECOND, SHARDS, WATCH
 from tests.shards.positions import EARLIEST, begin
 from tests.shards.subscriptions import Channels
+from tests.shards.test_due_times import MS
 from tests.shards.test_large import BODY, MIB, PIECES, answer_to, send
-from tests.shards.test_open_transactions import ABORT, COMMIT, MSG_TXN, TXN, open_ones
+from tests.shards.test_open_transactions import ABORT, COMMIT, MSG_TXN, TXN, of_transaction, open_ones
 
 TURNS = 2 * PIECES
 BENCH = {"ring_bytes": 1 << 26}
 
 
-def stage(bench: Channels, conn: int = 1, body: bytes = BODY, txn: int = TXN) -> int:
-    flags = lib.MSG_DURABLE | lib.MSG_RETAIN | MSG_TXN
-    topic, id = bench.topic("t"), bench.next_id
+def stage(bench: Channels, conn: int = 1, body: bytes = BODY, txn: int = TXN, due_ns: int = 0) -> int:
+    flags = lib.MSG_DURABLE | lib.MSG_RETAIN | MSG_TXN | (lib.MSG_DUE if due_ns else 0)
+    topic, id, body = bench.topic("t"), bench.next_id, of_transaction(txn, body)
     bench.next_id += SHARDS
-    return bench.raw(lib.MSG_PUBLISH, conn, flags=flags, topic=topic, id=id, pri=1024, delay=txn, body=body)
+    return bench.raw(lib.MSG_PUBLISH, conn, flags=flags, topic=topic, id=id, pri=1024, delay=due_ns, body=body)
 
 
 def end(bench: Channels, how: int = COMMIT, conn: int = 2) -> int:
@@ -97,6 +98,21 @@ def test_after_a_crash_half_way_it_is_committed_when_that_is_said_again(bench: C
     assert open_ones(bench)
     assert delivered(bench) == []
     assert answer_to(bench, end(bench)).status == OK
+    assert delivered(bench) == [BODY]
+
+
+@pytest.mark.parametrize("due_s", [1, 100])
+def test_a_delayed_one_that_is_due_while_it_is_committed_or_later(bench: Channels, due_s: int) -> None:
+    begin(bench, 9, EARLIEST, channel="c", credit=0)
+    assert answer_to(bench, stage(bench, due_ns=bench.wall // MS * MS + due_s * SECOND)).status == OK
+    ended = end(bench)
+    part_of(bench)
+    bench.now += 2 * SECOND
+    bench.wall += 2 * SECOND
+    assert answer_to(bench, ended).status == OK
+    bench.turn(0.01)
+    assert delivered(bench) == ([BODY] if due_s == 1 else [])
+    bench.turn(due_s)
     assert delivered(bench) == [BODY]
 
 

@@ -17,7 +17,8 @@ from mq_shards.csrc._core import lib
 from tests.shards.bench import DELETE, GONE, NOT_FOUND, OK, RESERVE, SECOND, SHARDS, WATCH
 from tests.shards.positions import EARLIEST, LATEST, SEQ, publish
 from tests.shards.subscriptions import SUBSCRIBE, Channels, roll
-from tests.shards.test_open_transactions import COMMIT, MSG_TXN, compact, drop_dead, open_ones
+from tests.shards.test_due_times import MS
+from tests.shards.test_open_transactions import COMMIT, MSG_TXN, compact, drop_dead, of_transaction, open_ones
 from tests.shards.test_packed import packed
 from tests.shards.test_packed import publish as publish_batch
 
@@ -98,8 +99,9 @@ class Script:
         parts = self.dice.choice([0, 2, 3, 70])
         flags = lib.MSG_DURABLE | lib.MSG_RETAIN | MSG_TXN | (lib.MSG_HEADERS if parts else 0)
         id, self.bench.next_id = self.bench.next_id, self.bench.next_id + SHARDS * (parts + 1)
-        txn = self.dice.choice(TXNS)
-        self.raw(lib.MSG_PUBLISH, 999, flags=flags, id=id, pri=1024, delay=txn, body=packed(parts) if parts else b"x")
+        body = of_transaction(self.dice.choice(TXNS), packed(parts) if parts else b"x")
+        due = self.bench.wall // MS * MS + self.dice.choice([1, 3, 50]) * SECOND if self.dice.random() < 0.3 else 0
+        self.raw(lib.MSG_PUBLISH, 999, flags=flags | (lib.MSG_DUE if due else 0), id=id, pri=1024, delay=due, body=body)
 
     def acknowledge(self) -> None:
         flags = self.dice.choice([0, 0, lib.MSG_UPTO])

@@ -12,7 +12,7 @@ from tests.shards.bench import GONE, OK, Answer
 from tests.shards.positions import finish, position, publish
 from tests.shards.subscriptions import Channels
 from tests.shards.test_naming import records
-from tests.shards.test_open_transactions import MSG_TXN
+from tests.shards.test_open_transactions import MSG_TXN, of_transaction
 from tests.shards.test_shard_protocol import ask
 
 TOPIC = "non-persistent://public/default/t"
@@ -145,8 +145,8 @@ def test_many_at_once_go_on_a_piece_a_turn(bench: Channels) -> None:
 
 def test_no_transaction_takes_part(bench: Channels) -> None:
     join(bench, 1)
-    answer = ask(bench, lib.MSG_PUBLISH, 999, flags=RETAINED | MSG_TXN, topic=bench.topic(TOPIC), delay=7,
-                 id=bench.next_id, body=b"x")  # fmt: skip
+    answer = ask(bench, lib.MSG_PUBLISH, 999, flags=RETAINED | MSG_TXN, topic=bench.topic(TOPIC),
+                 id=bench.next_id, body=of_transaction(7, b"x"))  # fmt: skip
     assert answer.status == lib.STATUS_INVALID
 
 

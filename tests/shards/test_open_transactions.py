@@ -4,13 +4,14 @@ in one is there once when it is committed and never when it is aborted, and so w
 from __future__ import annotations
 
 import os
+import struct
 
 import pytest
 from mq_shards.csrc._core import lib
 
 from tests.shards.bench import GONE, OK, SHARDS, WATCH
 from tests.shards.positions import EARLIEST, LATEST, begin, finish, publish, seek, seqs
-from tests.shards.subscriptions import Channels, roll
+from tests.shards.subscriptions import TIMEOUT, Channels, roll
 from tests.shards.test_naming import move_names
 from tests.shards.test_packed import publish as publish_batch
 from tests.shards.test_packed import runs
@@ -21,12 +22,21 @@ TXN = 7
 ABORT, COMMIT = 0, 1
 
 
-def stage(bench: Channels, body: bytes = b"x", txn: int = TXN) -> int:
+def of_transaction(txn: int, body: bytes) -> bytes:
+    return struct.pack("<Q", txn) + body
+
+
+def stage(bench: Channels, body: bytes = b"x", txn: int = TXN, due_ns: int = 0, ttr_ns: int = TIMEOUT) -> int:
     """Its seq."""
-    flags = lib.MSG_DURABLE | lib.MSG_RETAIN | MSG_TXN
-    topic, id = bench.topic("t"), bench.next_id
+    flags = lib.MSG_DURABLE | lib.MSG_RETAIN | MSG_TXN | (lib.MSG_DUE if due_ns else 0)
+    topic, id, body = bench.topic("t"), bench.next_id, of_transaction(txn, body)
     bench.next_id += SHARDS
-    answer = ask(bench, lib.MSG_PUBLISH, 999, flags=flags, topic=topic, id=id, pri=1024, delay=txn, body=body)
+    slot = bench.raw(
+        lib.MSG_PUBLISH, 999, flags=flags, topic=topic, id=id, pri=1024, delay=due_ns, ttr=ttr_ns, body=body
+    )
+    answers = bench.turn()
+    (answer,) = [a for a in answers if a.slot == slot]
+    bench.early += [a for a in answers if a.slot != slot]
     assert answer.status == OK
     return answer.seq
 
@@ -356,7 +366,8 @@ def test_one_that_ends_piece_by_piece_while_another_begins_is_over_after_a_resta
     staged = [stage(bench) for _ in range(12)]
     bench.raw(lib.MSG_TXN_END, 996, topic=bench.topic("t"), id=TXN, pri=COMMIT)
     flags = lib.MSG_DURABLE | lib.MSG_RETAIN | MSG_TXN
-    bench.raw(lib.MSG_PUBLISH, 999, flags=flags, topic=bench.topic("t"), id=bench.next_id, pri=1024, delay=8, body=b"x")
+    body = of_transaction(8, b"x")
+    bench.raw(lib.MSG_PUBLISH, 999, flags=flags, topic=bench.topic("t"), id=bench.next_id, pri=1024, body=body)
     bench.next_id += SHARDS
     assert seqs(bench.turn(), 1) == staged
     for _ in range(2):

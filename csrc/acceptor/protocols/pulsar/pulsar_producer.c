@@ -100,27 +100,39 @@ static void say_too_late(struct acceptor *a, struct connection *c, const struct 
     say_error(a, c, producer->id, sequence, PULSAR_NOT_ALLOWED, text);
 }
 
-/* What precedes the headers of a MSG_OF_PRODUCER; the part only with MSG_IDEMPOTENT. */
+/* What precedes the headers of a MSG_OF_PRODUCER; the part only with MSG_IDEMPOTENT, a transaction with MSG_TXN. */
 struct origin {
     uint64_t arrival;
     struct producer_part part;
+    uint64_t txn;
 };
+
+static uint32_t origin_bytes(uint16_t flags) {
+    const struct origin *o;
+    return (uint32_t)(sizeof o->arrival + (flags & MSG_IDEMPOTENT ? sizeof o->part : 0) +
+                      (flags & MSG_TXN ? sizeof o->txn : 0));
+}
+
+static uint8_t *put_origin(uint8_t *to, uint16_t flags, const struct origin *origin) {
+    memcpy(to, &origin->arrival, sizeof origin->arrival);
+    to += sizeof origin->arrival;
+    if (flags & MSG_IDEMPOTENT) memcpy(to, &origin->part, sizeof origin->part), to += sizeof origin->part;
+    if (flags & MSG_TXN) memcpy(to, &origin->txn, sizeof origin->txn), to += sizeof origin->txn;
+    return to;
+}
 
 /* Sends the entry, copying it once, straight into the ring, unless it is so large that it is sent in pieces. */
 static bool ask_to_publish(struct acceptor *a, uint32_t worker, const struct message *request,
                            const struct origin *origin, const struct headers *headers, struct pulsar_bytes entry) {
-    bool has_part = (request->flags & MSG_IDEMPOTENT) != 0;
-    size_t before = has_part ? sizeof *origin : sizeof origin->arrival;
     struct channel *channel = a->links[worker].channel;
     size_t bytes = pulsar_length(entry);
     struct message *room = channel_reserve(channel, request->body_bytes);
     uint8_t *large = room == NULL ? bytes_take(&a->blocks, request->body_bytes) : NULL;
     if (room == NULL && large == NULL) return false;
     uint8_t *body = room != NULL ? (uint8_t *)(room + 1) : large;
-    memcpy(body, &origin->arrival, sizeof origin->arrival);
-    if (has_part) memcpy(body + sizeof origin->arrival, &origin->part, sizeof origin->part);
-    memcpy(body + before, headers, sizeof *headers);
-    memcpy(body + before + sizeof *headers, entry.at, bytes);
+    uint8_t *content = put_origin(body, request->flags, origin);
+    memcpy(content, headers, sizeof *headers);
+    memcpy(content + sizeof *headers, entry.at, bytes);
     if (room != NULL) {
         *room = *request;
         channel_sent(channel);
@@ -147,8 +159,7 @@ static void publish(struct acceptor *a, struct connection *c, struct pulsar_prod
         say_too_late(a, c, producer, send->sequence);
         return;
     }
-    /* By its time, not by how long it takes there: chunks of one message have one time. */
-    const bool is_due = delay_ns > 0 && delay_ns <= DUE_MOST_NS;
+    const bool is_far = delay_ns > DUE_MOST_NS;
     uint32_t ids = headers.packed_bytes > 0 && headers.parts > 1 ? headers.parts + 1u : 1;
     uint32_t place;
     struct pulsar_pending *pending = pulsar_pend(a, c, MSG_PUBLISH, producer->worker, &place);
@@ -163,27 +174,26 @@ static void publish(struct acceptor *a, struct connection *c, struct pulsar_prod
     producer->counts[0].bytes += pulsar_length(entry->all);
     if (producer->rates != NULL) pulsar_take_published(a, producer, messages, pulsar_length(entry->all));
     struct message request = {.kind = MSG_PUBLISH,
-                              .flags =
-                                  MSG_DURABLE | MSG_RETAIN | MSG_HEADERS | MSG_OF_PRODUCER | (is_due ? MSG_DUE : 0),
+                              .flags = MSG_DURABLE | MSG_RETAIN | MSG_HEADERS | MSG_OF_PRODUCER |
+                                       (delay_ns > 0 ? MSG_DUE : 0),
                               .conn = c->number,
                               .slot = place,
                               .topic = producer->topic,
                               .id = ids_take(a, binding_at(&a->bindings, producer->topic), ids),
                               .pri = PRIORITY,
-                              .delay_ns = is_due ? facts.deliver_at_ms * MS_NS : delay_ns,
-                              .ttr_ns = TTR_NS,
-                              .body_bytes = (uint32_t)(sizeof(uint64_t) + sizeof headers + pulsar_length(entry->all))};
+                              /* By its time, not by how long it takes there: chunks of one message have one time. */
+                              .delay_ns = delay_ns > 0 ? a->wall_ns / MS_NS * MS_NS + delay_ns : 0,
+                              .ttr_ns = TTR_NS + is_far};
     struct origin origin = {.arrival = producer->arrival};
     if (producer->deduplicates && !facts.is_middle_chunk) {
         request.flags |= MSG_IDEMPOTENT;
-        request.body_bytes += (uint32_t)sizeof origin.part;
         origin.part = (struct producer_part){.key = producer->key, .batch = send->sequence, .more = beyond(send)};
     }
-    /* Not delayed: a message of a transaction may be delivered as soon as that commits. */
     if (send->has_txn) {
-        request.flags = (uint16_t)((request.flags & ~MSG_DUE) | MSG_TXN);
-        request.txn = send->txn_least | (facts.is_batch_without_txn ? PULSAR_TXN_OF_COMMAND : 0);
+        request.flags |= MSG_TXN;
+        origin.txn = send->txn_least | (facts.is_batch_without_txn ? PULSAR_TXN_OF_COMMAND : 0);
     }
+    request.body_bytes = origin_bytes(request.flags) + (uint32_t)(sizeof headers + pulsar_length(entry->all));
     c->touched_workers |= bit_of(producer->worker);
     if (!send->has_txn && binding_at(&a->bindings, producer->topic)->bridged)
         pending->copy = bridge_copy(a, &request, &headers, sizeof headers, entry->all.at, pulsar_length(entry->all));
