@@ -325,11 +325,11 @@ static void replay_record(struct worker *w, struct shard *s, const struct record
     }
 }
 
-/* Lets time pass as it did when the records were written; a wall clock that was set back takes none away. A
- * MOVED does not count, as it has the time of its publish. */
+/* Lets time pass as it did when the records were written; a wall clock that was set back takes none away. A MOVED does
+ * not count, as it has the time of its publish, nor an ADOPT, which has that of its channel's beginning. */
 static void pass_time(struct worker *w, const struct record *r) {
     if (!w->wall_ns) w->now_ns = w->wall_ns = r->time_ns;
-    if (r->kind == RECORD_MOVED) return;
+    if (r->kind == RECORD_MOVED || r->kind == RECORD_ADOPT) return;
     if (r->time_ns > w->wall_ns) w->now_ns += r->time_ns - w->wall_ns;
     w->wall_ns = r->time_ns;
 }

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from mq_shards.csrc._core import lib
 
-from tests.shards.bench import BURY, OK, RESERVE, SECOND, SHARDS, WATCH
+from tests.shards.bench import BURY, OK, RESERVE, SECOND, SHARDS, TIMED_OUT, WATCH
 from tests.shards.positions import EARLIEST, LATEST, begin, finish, live, position, publish, read, seqs
 from tests.shards.subscriptions import DELETE, Channels, drop_oldest, roll
 from tests.shards.test_shard_protocol import ask
@@ -294,3 +294,22 @@ def test_those_that_were_emptied_away_during_a_pause_are_no_channels(bench: Chan
     begin(bench, 3, EARLIEST)
     assert all_of(bench) == [0]
     assert live(bench) == 0
+
+
+def test_time_that_passes_while_a_channel_takes_them_over_passes_once(bench: Channels) -> None:
+    """Its record says when that began. It is the last of the log here, so recovery must not count from then on."""
+    put(bench, MANY)
+    put(bench, 1, "late", delay=30)
+    began = bench.now
+    subscribes(bench, "c")
+    while bench.pass_turn():
+        bench.now += SECOND
+        bench.wall += SECOND
+    passed = (bench.now - began) // SECOND
+    assert 3 <= passed <= 20
+    bench.restart()
+    bench.raw(WATCH, 5, topic=bench.topic("late"))
+    bench.turn(29 - passed)
+    assert ask(bench, RESERVE, 5).status == TIMED_OUT
+    bench.turn(1.1)
+    assert ask(bench, RESERVE, 5).status == OK
