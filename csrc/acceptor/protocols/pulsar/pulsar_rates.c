@@ -22,6 +22,12 @@
 /* How many buckets of the board a rate may be in. */
 enum { PROBES = 16 };
 
+/* The buckets' time: so far on that one that says 0 has been left alone for the longest period, however short a time ago
+ * the machine was started. */
+static uint64_t rate_now(const struct acceptor *a) {
+    return a->now_ns + LONGEST_NS;
+}
+
 /* Relaxed, here and below: the numbers do not depend on each other, and an acceptor that sees one late only lets a
  * little too much through, once. */
 static uint64_t read_of(const _Atomic uint64_t *number) {
@@ -44,7 +50,7 @@ static struct rate_bucket *bucket_of(const struct acceptor *a, const struct puls
     for (uint64_t i = 0; i < PROBES; i++) {
         struct rate_bucket *at = &all[(rate->key + i) % BOARD_RATES];
         if (read_of(&at->key) == rate->key) return at;
-        if (found == NULL && is_free(at, a->now_ns)) found = at;
+        if (found == NULL && is_free(at, rate_now(a))) found = at;
     }
     if (found == NULL) return &all[rate->key % BOARD_RATES];
     /* A rate that takes it at the same moment shares it. Its old times are past by a period: nothing is used up. */
@@ -68,13 +74,13 @@ static void take_of(_Atomic uint64_t *until, uint64_t now_ns, uint64_t period_ns
 
 static void take(const struct acceptor *a, const struct pulsar_rate *rate, uint64_t messages, uint64_t bytes) {
     struct rate_bucket *bucket = bucket_of(a, rate);
-    take_of(&bucket->messages_until, a->now_ns, rate->period_ns, rate->messages, messages);
-    take_of(&bucket->bytes_until, a->now_ns, rate->period_ns, rate->bytes, bytes);
+    take_of(&bucket->messages_until, rate_now(a), rate->period_ns, rate->messages, messages);
+    take_of(&bucket->bytes_until, rate_now(a), rate->period_ns, rate->bytes, bytes);
 }
 
 /* How many are allowed by now, at `most` in a period, since all that were used were allowed. */
 static double left(const struct acceptor *a, const struct pulsar_rate *rate, uint64_t until_ns, uint64_t most) {
-    uint64_t since = a->now_ns > until_ns ? a->now_ns - until_ns : 0;
+    uint64_t since = rate_now(a) > until_ns ? rate_now(a) - until_ns : 0;
     if (since > rate->period_ns) since = rate->period_ns;
     return (double)since / (double)rate->period_ns * (double)most;
 }
@@ -82,7 +88,7 @@ static double left(const struct acceptor *a, const struct pulsar_rate *rate, uin
 /* How many messages of this size may be sent now; INT64_MAX: any number. */
 static int64_t allowed(const struct acceptor *a, const struct pulsar_rate *rate, const struct rate_bucket *bucket,
                        double bytes) {
-    if (allowed_from(bucket) > a->now_ns) return 0;
+    if (allowed_from(bucket) > rate_now(a)) return 0;
     double most = (double)(INT64_MAX / 2);
     if (rate->messages > 0) most = left(a, rate, read_of(&bucket->messages_until), rate->messages);
     if (rate->bytes > 0) {
@@ -95,24 +101,24 @@ static int64_t allowed(const struct acceptor *a, const struct pulsar_rate *rate,
 
 /* Whether a whole period is saved up, so that waiting longer allows no more. */
 static bool is_full(const struct acceptor *a, const struct pulsar_rate *rate, const struct rate_bucket *bucket) {
-    return (rate->messages == 0 || read_of(&bucket->messages_until) + rate->period_ns <= a->now_ns) &&
-           (rate->bytes == 0 || read_of(&bucket->bytes_until) + rate->period_ns <= a->now_ns);
+    return (rate->messages == 0 || read_of(&bucket->messages_until) + rate->period_ns <= rate_now(a)) &&
+           (rate->bytes == 0 || read_of(&bucket->bytes_until) + rate->period_ns <= rate_now(a));
 }
 
 /* When one more message than `now` may be sent, which must be fewer than a whole period's. */
 static uint64_t next_of(const struct acceptor *a, const struct pulsar_rate *rate, const struct rate_bucket *bucket,
                         int64_t now) {
     uint64_t from = allowed_from(bucket);
-    if (from > a->now_ns) return from;
-    if (rate->messages == 0 || rate->bytes > 0) return a->now_ns + LOOK_NS;
+    if (from > rate_now(a)) return from;
+    if (rate->messages == 0 || rate->bytes > 0) return rate_now(a) + LOOK_NS;
     return read_of(&bucket->messages_until) +
            (uint64_t)((double)(now + 1) / (double)rate->messages * (double)rate->period_ns);
 }
 
 /* Sets the timer so that the connection's rates are checked again at that time. */
-static void look_at(struct acceptor *a, struct connection *c, uint64_t due_ns) {
+static void look_at(struct acceptor *a, struct connection *c, uint64_t rate_ns) {
     struct pulsar *p = pulsar_of(c);
-    if (due_ns < a->now_ns + LOOK_NS) due_ns = a->now_ns + LOOK_NS;
+    uint64_t due_ns = rate_ns > rate_now(a) + LOOK_NS ? rate_ns - LONGEST_NS : a->now_ns + LOOK_NS;
     if (p->rates_due_ns != 0 && p->rates_due_ns <= due_ns) return;
     p->rates_due_ns = due_ns;
     pulsar_set_timer(a, c);
@@ -127,7 +133,7 @@ bool pulsar_may_publish(struct acceptor *a, struct connection *c, const struct p
         uint64_t until = allowed_from(bucket_of(a, &producer->rates[i]));
         if (until > from) from = until;
     }
-    if (from <= a->now_ns) return true;
+    if (from <= rate_now(a)) return true;
     look_at(a, c, from);
     return stalled(c, STALL_OUTSTANDING);
 }
