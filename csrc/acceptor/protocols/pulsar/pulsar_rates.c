@@ -22,8 +22,8 @@
 /* How many buckets of the board a rate may be in. */
 enum { PROBES = 16 };
 
-/* The buckets' time: so far on that one that says 0 has been left alone for the longest period, however short a time ago
- * the machine was started. */
+/* The buckets' time: so far on that one that says 0 has been left alone for the longest period, however short a time
+ * ago the machine was started. */
 static uint64_t rate_now(const struct acceptor *a) {
     return a->now_ns + LONGEST_NS;
 }
