@@ -176,6 +176,16 @@ static void throw_out(struct worker *w, uint32_t attached) {
     leave(w, attached);
 }
 
+/* Throws out whoever is attached to the topic, a piece a turn. False: there are more. The topic stays, as prepare() has
+ * made it retain. */
+static bool throw_all_out(struct worker *w, uint32_t topic) {
+    struct topic *t = topic_at(&w->topics, topic);
+    t->open++;
+    for (; t->producers && worker_spare(w); worker_step(w)) throw_out(w, t->producers);
+    t->open--;
+    return !t->producers;
+}
+
 /* Adds a producer; 0 when a limit is reached or memory is short. */
 static uint32_t join(struct worker *w, uint32_t client, uint32_t topic, const struct message *m,
                      const struct wish *wish) {
@@ -270,12 +280,8 @@ enum outcome attach(struct worker *w, uint32_t client, uint32_t topic, const str
     }
     uint32_t same = map_find(&w->attachments.by_name, wish.place);
     if (status == STATUS_OK && same) throw_out(w, same);
+    if (status == STATUS_OK && wish.attach.access == ACCESS_FENCE && !throw_all_out(w, topic)) return MORE;
     if (status == STATUS_OK && !(attached = join(w, client, topic, m, &wish))) status = STATUS_NO_SPACE;
-    if (status == STATUS_OK && wish.attach.access == ACCESS_FENCE)
-        for (uint32_t n = t->producers, next; n; n = next) {
-            next = at(w, n)->next;
-            if (n != attached) throw_out(w, n);
-        }
     if (status == STATUS_OK && wish.attach.access == ACCESS_WAIT) {
         at(w, attached)->waits = true;
         if (somebody(w, t) || first_waiting(w, t) != attached) status = STATUS_NONE;

@@ -12,6 +12,7 @@ from mq_shards.csrc._core import ffi, lib
 
 from tests.shards.bench import GONE, IGNORE, OK, PUBLISH, RESERVE, SECOND, SHARDS, TIMED_OUT, WATCH, Answer
 from tests.shards.subscriptions import SUBSCRIBE, TIMEOUT, Channels
+from tests.shards.test_attach import FENCE, SHARED
 from tests.shards.test_shard_protocol import HEAD, join, told
 from tests.shards.turns import roomy
 
@@ -95,8 +96,8 @@ def test_who_makes_channels_where_there_are_many(bench: Channels) -> None:
     keeps_nobody_waiting(bench, [subscribe(bench, 1, f"more{n}", number=n) for n in range(ASKED)])
 
 
-def attach(bench: Channels, conn: int, number: int) -> int:
-    body = ATTACH.pack(0, 0, 0, (1 << 64) - 1) + b"p%d" % number
+def attach(bench: Channels, conn: int, number: int, access: int = SHARED) -> int:
+    body = ATTACH.pack(access, 0, 0, (1 << 64) - 1) + b"p%d" % number
     return bench.raw(lib.MSG_ATTACH, conn, topic=bench.topic("t"), pri=number, body=body)
 
 
@@ -107,6 +108,28 @@ def test_who_attaches_producers_where_there_are_many(bench: Channels) -> None:
             settle(bench)
     settle(bench)
     keeps_nobody_waiting(bench, [attach(bench, 1, n) for n in range(ASKED)])
+
+
+def test_who_throws_many_producers_out_goes_on_turn_by_turn_and_is_alone_then(bench: Channels) -> None:
+    for n in range(LONG):
+        attach(bench, 3 + n, 1000 + n)
+        if n % 500 == 499:
+            settle(bench)
+    settle(bench)
+    lib.worker_limit_turn(bench.worker, 100)
+    slot = attach(bench, 1, 1, FENCE)
+    turns, answers = 0, list[tuple[int, int, int]]()
+    while (1, slot, OK) not in answers:
+        bench.raw(lib.MSG_BARRIER, 2)
+        found = one_turn(bench)
+        assert [conn for conn, *_ in found].count(2) == 1, "others are served"
+        assert len(found) <= 102
+        answers += found
+        turns += 1
+    assert turns >= LONG // 100
+    assert sorted(conn for conn, *_ in answers if conn > 2) == [3 + n for n in range(LONG)]
+    late = attach(bench, 2, 2)
+    assert (2, late, lib.STATUS_FULL) in one_turn(bench)
 
 
 def test_what_is_delayed_in_many_channels(bench: Channels) -> None:
