@@ -90,6 +90,20 @@ def test_a_reader_goes_back_by_a_duration(wire: Wire, topic: str, named: Mapping
     assert found == list(range(found[0], COUNT)) and 4 <= found[0] < COUNT
 
 
+@pytest.mark.parametrize("kind", [0, 1, 2])
+def test_a_subscription_that_is_there_goes_back_by_a_duration(wire: Wire, topic: str, kind: int) -> None:
+    """As by a seek: its consumer is closed, and what it had acknowledged comes again to who has asked for that."""
+    published(wire, topic, int(time.time() * 1000) - 20 * SECOND_MS)
+    wire.subscribe(topic, kind=kind, initialPosition=1)
+    wire.flow(100)
+    for frame in wire.messages(COUNT):
+        wire.ack({"ledgerId": frame.body.message_id.ledgerId, "entryId": frame.body.message_id.entryId})
+    wire.subscribe(topic, kind=kind, consumer=2, start_message_rollback_duration_sec=16)
+    assert wire.expect("close_consumer").consumer_id == 1
+    found = comes(wire, 2)
+    assert found == list(range(found[0], COUNT)) and 4 <= found[0] < COUNT
+
+
 def test_a_seek_to_an_id_behind_one_to_a_time_comes_after_it(wire: Wire, topic: str, base_ms: int) -> None:
     published(wire, topic, base_ms)
     wire.subscribe(topic, initialPosition=1)

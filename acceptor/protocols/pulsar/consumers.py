@@ -123,8 +123,21 @@ class Consumers:
     def _begin(self, request: Request, topic: TopicName, start: Start | None) -> None:
         if start is None:
             request.fail(SERVICE_NOT_READY, "The topic's worker is gone")
+        elif request.body.durable:
+            self._set_back(request, topic, start)
         else:
             self._subscribe(request, topic, start)
+
+    def _set_back(self, request: Request, topic: TopicName, start: Start) -> None:
+        """A durable subscription that is there is moved first, as by a SEEK, whoever its consumers are."""
+
+        def moved(answer: Answer) -> None:
+            if answer.status == engine.FAILED and request.may_try_again():
+                self._set_back(request, topic, start)
+            else:
+                self._subscribe(request, topic, start)
+
+        self._ask_to_move(request, topic, request.body.subscription, start, moved)
 
     def _look_for_place(self, request: Request, topic: TopicName) -> None:
         """Asks for the topic's incarnation, without which a message id names no place."""
@@ -441,12 +454,17 @@ class Consumers:
                 request.fail(METADATA_ERROR, "The subscription could not be moved")
 
         def ask() -> None:
-            request.ask(
-                lib.MSG_SEEK, consumer.topic, sought, topic=self._desk.engine.bind(consumer.topic.core.encode()),
-                pri=start.start, ttr_ns=start.at, flags=lib.MSG_DISMISS, body=consumer.subscription.encode(),
-            )  # fmt: skip
+            self._ask_to_move(request, consumer.topic, consumer.subscription, start, sought)
 
         ask()
+
+    def _ask_to_move(
+        self, request: Request, topic: TopicName, subscription: str, start: Start, moved: Callable[[Answer], None]
+    ) -> None:
+        request.ask(
+            lib.MSG_SEEK, topic, moved, topic=self._desk.engine.bind(topic.core.encode()), pri=start.start,
+            ttr_ns=start.at, flags=lib.MSG_DISMISS, body=subscription.encode(),
+        )  # fmt: skip
 
     def acknowledge_ahead(self, request: Request) -> None:
         """A cumulative ACK of an entry that was not delivered to the consumer. Perhaps its client has kept the id.
