@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import orjson
@@ -36,8 +36,9 @@ class Gateway:
         self._heard.pop(0)(Reply(status, orjson.dumps(found)))
 
 
-def knowing(gateway: Gateway, *namespaces: str) -> Catalog:
-    catalog = Catalog(cast(Any, gateway), lambda: None)
+def knowing(gateway: Gateway, *namespaces: str, used: Sequence[str] = ()) -> Catalog:
+    """`used`: topics, as the core names them."""
+    catalog = Catalog(cast(Any, gateway), lambda: None, lambda: used)
     for namespace in namespaces:
         catalog.learn(namespace, {"group": None})
     return catalog
@@ -53,14 +54,14 @@ def test_all_that_is_known_is_asked_for_one_after_the_other() -> None:
     catalog.learn("a/two", {"group": None}, "persistent://a/two/t", {"group": ["own", 1, 0]})
     catalog.on_policies.append(changed.append)
     gateway.lost()
-    assert gateway.asked == [{"namespace": "a/one", "topics": []}], "and no more at once"
-    gateway.answer({"policies": {"group": ["g", 50, 0]}, "topics": {}})
-    assert gateway.asked[1:] == [{"namespace": "a/two", "topics": ["persistent://a/two/t"]}]
+    assert gateway.asked == [{"namespace": "a/two", "topics": ["persistent://a/two/t"]}], "and no more at once"
     gateway.answer({"policies": {"group": ["g", 50, 0]}, "topics": {"persistent://a/two/t": {}}})
+    assert gateway.asked[1:] == [{"namespace": "a/one", "topics": []}]
+    gateway.answer({"policies": {"group": ["g", 50, 0]}, "topics": {}})
     gateway.answer({"policies": None, "topics": {}})
     assert limit(catalog, "persistent://a/one/t") == limit(catalog, "persistent://a/two/t") == ["g", 50, 0]
     assert limit(catalog, "persistent://a/gone/t") is None
-    assert changed == ["a/one", "a/two", "a/two"]
+    assert changed == ["a/two", "a/two", "a/one"]
     assert len(gateway.asked) == 3
 
 
@@ -73,6 +74,23 @@ def test_topics_with_policies_of_their_own_are_asked_for_in_pieces() -> None:
     gateway.lost()
     gateway.answer({"policies": {}, "topics": {}})
     assert [asked["topics"] for asked in gateway.asked] == [topics[:OWN_AT_ONCE], topics[OWN_AT_ONCE:]]
+
+
+def test_topics_that_are_used_are_asked_for_though_nothing_of_their_own_is_known() -> None:
+    gateway = Gateway()
+    used = ["plain", "many-partition-0", "many-partition-1", "persistent://a/one/t"]
+    catalog = knowing(gateway, "public/default", "a/one", used=used)
+    gateway.lost()
+    root, own = "persistent://public/default", {"group": ["own", 1, 0]}
+    gateway.answer({"policies": {}, "topics": {f"{root}/plain": {}, f"{root}/many": own}})
+    gateway.answer({"policies": {}, "topics": {"persistent://a/one/t": own}})
+    assert gateway.asked == [
+        {"namespace": "public/default", "topics": [f"{root}/plain", f"{root}/many"]},
+        {"namespace": "a/one", "topics": ["persistent://a/one/t"]},
+    ]
+    for topic, its in (("plain", None), ("many-partition-1", own["group"])):
+        assert limit(catalog, f"{root}/{topic}") == its
+    assert limit(catalog, "persistent://a/one/t") == own["group"]
 
 
 def test_a_gateway_that_goes_is_asked_again_when_it_is_back() -> None:

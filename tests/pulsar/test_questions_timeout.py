@@ -30,6 +30,6 @@ def test_a_question_waits_as_long_as_something_may_come_of_it(absent_ns: int, an
         waited.append(timeout_ns)
 
     calls = SimpleNamespace(absent_ns=absent_ns, ask=ask, hear=lambda *_: None, on_lost=lambda _: None)
-    catalog = Catalog(cast(Any, calls), lambda: None)
+    catalog = Catalog(cast(Any, calls), lambda: None, tuple)
     catalog.ask("topics", lambda _found: None, answer_ns=answer_ns)
     assert waited == [waits_ns]

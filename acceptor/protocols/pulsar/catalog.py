@@ -6,14 +6,14 @@ policies known last.
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, TypeAlias
 
 import orjson
 from mq_shards.acceptor.protocols.pulsar.clients import SERVICE_NOT_READY, PulsarError
-from mq_shards.acceptor.protocols.pulsar.names import TopicName
+from mq_shards.acceptor.protocols.pulsar.names import TopicName, topic_of_core
 from mq_shards.ringbuf.calls import Calls, Reply
 from mq_shards.ringbuf.time_units import SECOND_NS
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 # How long a client waits for a gateway that is busy or down. Time that it has already been down counts.
 TIMEOUT_NS: Final = 3 * SECOND_NS
-OWN_AT_ONCE: Final = 100  # topics with policies of their own that are asked for together
+OWN_AT_ONCE: Final = 100  # topics whose own policies are asked for together
 LIST_NS: Final = 20 * SECOND_NS  # for a list of topics, of which there may be a million
 
 # ServerError, by name.
@@ -58,14 +58,16 @@ def handle(what: str, heard: Heard, found: Callable[[], Fields | PulsarError]) -
 
 
 class Catalog:
-    def __init__(self, calls: Calls | None, refused: Callable[[], None]) -> None:
-        """`refused` is called when the gateway answers that a client lacks a permission."""
+    def __init__(self, calls: Calls | None, refused: Callable[[], None], used: Callable[[], Iterable[str]]) -> None:
+        """`refused` is called when the gateway answers that a client lacks a permission; `used` returns the topics that
+        clients use, by the core's names."""
         self._calls = calls
         self._refused = refused
+        self._used = used
         self._policies: dict[str, Fields] = {}  # by namespace, of those in use
         self._own: dict[str, Fields] = {}  # by topic, of those with policies of their own
         self.on_policies: list[Callable[[str], None]] = []  # called with a namespace whose policies changed
-        self._anew: deque[tuple[str, list[str]]] = deque()  # namespaces, and topics of theirs, to be asked for again
+        self._anew: Iterator[tuple[str, list[str]]] = iter(())  # namespaces, with topics, to be asked for again
         self._asking = False  # for the first of them
         if calls is not None:
             calls.hear("pulsar.policies", self._told)
@@ -90,26 +92,33 @@ class Catalog:
             self._changed(namespace)
 
     def _ask_anew(self) -> None:
-        """What was told may not be so any more: asks for all that is known, one thing after the other."""
-        of: dict[str, list[str]] = {namespace: [] for namespace in self._policies}
-        for topic in self._own:
-            of.setdefault(topic.partition("://")[2].rpartition("/")[0], []).append(topic)
-        self._anew = deque(
-            (namespace, topics[at : at + OWN_AT_ONCE])
-            for namespace, topics in of.items()
-            for at in range(0, max(len(topics), 1), OWN_AT_ONCE)
-        )
+        """What was told may not be so any more: asks for all that is known, one thing after the other. Of a topic that
+        is used nothing may be known because its first policies were not heard of."""
+        self._anew = self._to_ask_for()
         self._ask_next()
 
+    def _to_ask_for(self) -> Iterator[tuple[str, list[str]]]:
+        """So many topics at a time, as there may be very many."""
+        seen = set()
+        used = (str(name.base) for core in list(self._used()) if (name := topic_of_core(core)) is not None)
+        topics = itertools.chain(list(self._own), used)
+        while some := list(itertools.islice(topics, OWN_AT_ONCE)):
+            of: dict[str, list[str]] = {}
+            for topic in dict.fromkeys(some):
+                of.setdefault(topic.partition("://")[2].rpartition("/")[0], []).append(topic)
+            seen.update(of)
+            yield from of.items()
+        yield from [(namespace, []) for namespace in self._policies if namespace not in seen]
+
     def _ask_next(self) -> None:
-        if self._asking or not self._anew:
+        if self._asking or (wanted := next(self._anew, None)) is None:
             return
-        namespace, topics = self._anew.popleft()
+        namespace, topics = wanted
 
         def heard(found: Fields | PulsarError) -> None:
             self._asking = False
             if isinstance(found, GatewayDownError):  # when it is back all is asked for again
-                self._anew.clear()
+                self._anew = iter(())
             elif not isinstance(found, PulsarError) and found["policies"] is None:
                 self._policies.pop(namespace, None)
             elif not isinstance(found, PulsarError) and namespace in self._policies:
