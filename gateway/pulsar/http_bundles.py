@@ -12,7 +12,7 @@ from mq_shards.gateway.pulsar.bundles import MAX_BUNDLES, Boundaries
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.refusals import RefusedError, conflict, not_found, precondition, too_many
 from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of
-from mq_shards.gateway.turns import in_pieces
+from mq_shards.gateway.turns import in_pieces, sorted_by_name
 
 NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
 NO_NAMESPACE: Final = "Namespace does not exist"
@@ -85,7 +85,7 @@ class HttpBundles:
             raise RefusedError(501, "NotAllowedError", "this broker is one, and weighs no bundles")
         low, high = await self._chosen(call, boundaries)
         topics = await self._topics(call, low, high)
-        new = [one for one in self._between(algorithm, low, high, topics, places) if low < one < high]
+        new = [one for one in await self._between(algorithm, low, high, topics, places) if low < one < high]
         # As they are now: while topics were listed another request may have split a bundle.
         policies = self._control.namespace(call.namespace).policies
         bundles.checked(call.namespace, bundles.boundaries_of(policies), bundles.range_of(low, high))
@@ -112,7 +112,7 @@ class HttpBundles:
         return bundles.checked(call.namespace, boundaries, largest)
 
     @staticmethod
-    def _between(algorithm: str, low: int, high: int, topics: Sequence[str], places: object) -> list[int]:
+    async def _between(algorithm: str, low: int, high: int, topics: Sequence[str], places: object) -> list[int]:
         """The new boundaries; those that are not within the bundle count for nothing."""
         if algorithm == IN_HALVES:
             return [low + (high - low) // 2]
@@ -122,6 +122,6 @@ class HttpBundles:
             if not isinstance(places, list):
                 raise RefusedError(400, "MetadataError", "the body is not a list of positions")
             return [scalars.whole(one, "a position") for one in places]
-        hashes = sorted(map(bundles.hash_of, topics))
-        before, behind = hashes[len(hashes) // 2 - 1], hashes[len(hashes) // 2]
+        by_hash = await sorted_by_name(topics, lambda topic: f"{bundles.hash_of(topic):08x}")
+        before, behind = (bundles.hash_of(by_hash[len(by_hash) // 2 + at]) for at in (-1, 0))
         return [before + (behind - before) // 2]
