@@ -59,6 +59,7 @@ from mq_shards.gateway.pulsar.subscription_properties import SubscriptionPropert
 MAX_TENANTS: Final = 10_000
 MAX_NAMESPACES: Final = 100_000
 MAX_TOPICS: Final = 1 << 20
+INVALID_SCHEMA: Final = 422  # the status for one that is not valid
 MAX_SCHEMA_VERSIONS: Final = 1000  # of a topic
 MAX_SCHEMAS_BYTES: Final = 256 << 20
 # With these a consumer has to read only what is written with the latest schema.
@@ -84,7 +85,7 @@ def _refusing() -> Iterator[None]:
     try:
         yield
     except InvalidSchemaError as error:
-        raise RefusedError(422, "IncompatibleSchema", str(error)) from None
+        raise RefusedError(INVALID_SCHEMA, "IncompatibleSchema", str(error)) from None
     except IncompatibleError as error:
         raise RefusedError(409, "IncompatibleSchema", str(error)) from None
     except WrongDefaultError as error:
@@ -496,7 +497,7 @@ class Control:
     async def consumer_schema(self, name: TopicName, new: Schema, *, idle: bool) -> int:
         """Checks a consumer's schema: it becomes the first of an idle topic, or must be able to read what is there."""
         if self.store.catalog.schema(str(name.base)) is None and idle:
-            return await self.put_schema(name, new)
+            return await self._first_schema(name, new)
         live = self.store.catalog.live_schemas(str(name.base))
         if not live:
             why = f"Failed to add schema to an active topic with empty(BYTES) schema: new schema type {new.type}"
@@ -504,9 +505,20 @@ class Control:
         strategy = self.strategy(name)
         if strategy in READ_AS_LATEST:
             strategy = "BACKWARD"
+        with _refusing():
+            schemas.check_type(new, schemas.followed(live, strategy))
         await self.check_schema(name, new, strategy)
         await self.store.settled()
         return max(await self.schema_version(name, new), 0)
+
+    async def _first_schema(self, name: TopicName, new: Schema) -> int:
+        """A consumer's. As at a real broker one that is not valid is not put, and the consumer comes nevertheless."""
+        try:
+            return await self.put_schema(name, new)
+        except RefusedError as error:
+            if error.status != INVALID_SCHEMA:
+                raise
+            return -1
 
     def _check_schema_room(self, new: Schema, count: int) -> None:
         """For one more schema of a topic that has so many. Raises RefusedError."""

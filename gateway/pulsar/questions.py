@@ -19,7 +19,7 @@ from mq_shards.gateway.pulsar.refusals import RefusedError, not_found, subscript
 from mq_shards.gateway.pulsar.roles import CONSUME, Roles, Who
 from mq_shards.gateway.pulsar.store import StoreError
 from mq_shards.gateway.pulsar.transactions import Coordinator
-from mq_shards.gateway.pulsar.watches import Matcher, Watches
+from mq_shards.gateway.pulsar.watches import ForeignDomainError, Matcher, Watches
 from mq_shards.gateway.turns import in_pieces
 
 # An acceptor that is asked waits 5 s for a sign of life from its client.
@@ -27,6 +27,7 @@ LOOK_NS: Final = 6_000_000_000
 # The most bytes of names in one answer, and the bytes that precede each name in a frame.
 MAX_TOPICS_BYTES: Final = 5 << 20
 NAME_HEAD_BYTES: Final = 4
+NOT_WATCHED: Final = "Exception occurred while trying to handle command WatchTopicList"
 MODES: Final = ("PERSISTENT", "NON_PERSISTENT", "ALL")
 
 # By the status of a schema that is valid and refused: what a real broker calls its exception.
@@ -229,11 +230,13 @@ class Questions:
     async def _watch(self, acceptor: int, asked: Json) -> Json:
         namespace, number = asked["namespace"], int(asked["watcher"])
         if self._is_of_nobody(_who(asked), namespace.partition("/")[0]):
-            raise _unauthorized("Exception occurred while trying to handle command WatchTopicList")
+            raise _unauthorized(NOT_WATCHED)
         if not self._roles.may_in_namespace(_who(asked), namespace, "GET_TOPICS"):
             raise _unauthorized("Proxy Client is not authorized to watchTopicList")  # to all clients, proxies or not
         try:
             matches = Matcher(asked["pattern"])
+        except ForeignDomainError:
+            raise _unauthorized(NOT_WATCHED) from None
         except RefusedError as error:
             raise RefusedError(error.status, "InvalidTopicName", f"Invalid topics pattern: {error.reason}") from None
         self._watches.watch(acceptor, number, namespace, matches)

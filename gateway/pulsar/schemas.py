@@ -96,6 +96,8 @@ def check(schema: Schema) -> None:
     if schema.type in _WITHOUT_DATA and raw:
         why = f"primitive schemas :length of schema data should be zero, but {len(raw)} bytes is found"
         raise InvalidSchemaError(f"Invalid schema definition data for {why}")
+    if schema.type == "STRING" and raw:
+        raise InvalidSchemaError(f"Invalid schema definition data for string schema : '{raw.decode(errors='replace')}'")
     try:
         if schema.type in _BY_AVRO:
             avro_parsing.parse(raw.decode())
@@ -160,15 +162,20 @@ def followed(live: Sequence[Schema], strategy: str) -> Sequence[Schema]:
     return live if strategy.endswith(_TRANSITIVE) else live[-1:]
 
 
+def check_type(new: Schema, against: Sequence[Schema]) -> None:
+    """As check_follows, but looks at the type alone."""
+    if against and against[-1].type != new.type:
+        raise IncompatibleError(
+            f"Incompatible schema: exists schema type {against[-1].type}, new schema type {new.type}"
+        )
+
+
 def check_follows(new: Schema, against: Sequence[Schema], strategy: str) -> None:
     """`against`: the result of followed(), oldest first. Raises IncompatibleError, WrongDefaultError."""
+    check_type(new, against)
     if not against:
         return
     last = against[-1]
-    if last.type != new.type:
-        raise IncompatibleError(
-            f"Incompatible schema: exists schema type {last.type}, new schema type {new.type}",
-        )
     if strategy == "ALWAYS_INCOMPATIBLE":
         raise IncompatibleError("Error during schema compatibility check with strategy ALWAYS_INCOMPATIBLE")
     # As at a real broker, whatever the properties say: those of a pair name the types of its schemas.

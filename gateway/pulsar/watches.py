@@ -215,6 +215,10 @@ def _text(error: Exception) -> str:
     return why.decode(errors="replace") if isinstance(why, bytes) else str(why)
 
 
+class ForeignDomainError(RefusedError):
+    """The pattern is of topics of a domain that is not there."""
+
+
 def _without_domain(pattern: str) -> str:
     """As a real broker reads a pattern: what lies before the domain stays, such as a \\Q, and what lies behind a second
     :// does not. Raises RefusedError."""
@@ -224,7 +228,7 @@ def _without_domain(pattern: str) -> str:
     domain = next((one for one in (NON_PERSISTENT, PERSISTENT) if before.endswith(one)), None)
     if domain is None:
         why = f"java.lang.IllegalArgumentException: Does not support topic domain: {before}"
-        raise RefusedError(412, "MetadataError", why)
+        raise ForeignDomainError(412, "MetadataError", why)
     return before.removesuffix(domain) + rest.partition("://")[0]
 
 

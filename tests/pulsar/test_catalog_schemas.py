@@ -194,10 +194,10 @@ def test_schemas_of_other_types_are_refused_in_a_real_brokers_words(run: Run) ->
             same = {"topic": T + "s", "consumer": consumer, "idle": False, **pair("AVRO", "AVRO")}
             assert await side.ask("put-schema", **same) == {"version": 0}
         longer = base64.b64encode(base64.b64decode(pair("AVRO", "JSON")["data"]) + b" ").decode()
-        other = await side.ask("put-schema", topic=T + "s", **{**pair("STRING", "JSON"), "data": longer})
+        other = await side.ask("put-schema", topic=T + "s", **{**pair("PROTOBUF", "JSON"), "data": longer})
         assert other["reason"].endswith(
             "IncompatibleSchemaException: Key schemas or Value schemas are different schema type, from key schema type "
-            "is AVRO and to key schema is STRING, from value schema is JSON and to value schema is JSON"
+            "is AVRO and to key schema is PROTOBUF, from value schema is JSON and to value schema is JSON"
         )
         await side.control.set_policies("public/default", {"schema_compatibility_strategy": "ALWAYS_INCOMPATIBLE"})
         single = await side.ask("put-schema", topic=T + "s", **schema(A))

@@ -93,11 +93,11 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
         "test_topics.py::test_topics_of_a_namespace_are_listed_by_pattern_and_hash",
     ),
     "GET_SCHEMA, GET_OR_CREATE_SCHEMA": (
-        "schemas", "schemas that are deleted", "schemas of no type", "schemas of consumers of what has none",
-        "schemas of messages in protobuf",
+        "schemas", "schemas that are deleted", "schemas that are none", "schemas of no type",
+        "schemas of consumers of what has none", "schemas of messages in protobuf",
     ),
     "WATCH_TOPIC_LIST": (
-        "a watched pattern that cannot be", "a watched namespace that is none",
+        "a watched pattern that cannot be", "a watched pattern of another domain", "a watched namespace that is none",
         "test_topics.py::test_who_watches_a_namespace_is_told_of_topics_that_come",
     ),
     "AUTH_CHALLENGE and AUTH_RESPONSE": (

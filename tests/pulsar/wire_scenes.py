@@ -232,6 +232,16 @@ SCENES: Final[dict[str, list[Step]]] = {
         ("a", "getSchema", {"topic": _topic("deleted")}),
         ("a", "getSchema", {"topic": _topic("deleted"), "schema_version": "\0\0\0\0\0\0\0\0"}),
     ],
+    "schemas that are none": [
+        _looked_up("first"), _consumer("first", kind=1, schema=_schema("no schema", 4, "A")),
+        ("a", "getSchema", {"topic": _topic("first")}),
+        _consumer("first", kind=1, consumer=2, schema=_schema(AVRO, 4, "A")),
+        _producer("first", schema=_schema(AVRO, 4, "A")),
+        _consumer("first", kind=1, consumer=3, schema=_schema("xyz", 5)),
+        _looked_up("words"), _producer("words", producer=2, schema=_schema("xyz", 1)),
+        _producer("words", producer=3, schema=_schema("", 21)),
+        _consumer("words", consumer=4, schema=_schema("xyz", 1)), ("a", "getSchema", {"topic": _topic("words")}),
+    ],
     "a schema that is not there": [
         ("a", "DELETE", {"path": "schemas/public/default/absent/schema"}), _looked_up("absent"),
         ("a", "getSchema", {"topic": _topic("absent")}),
@@ -391,6 +401,10 @@ SCENES: Final[dict[str, list[Step]]] = {
             ("a", "getTopicsOfNamespace", {"namespace": "public/default", "mode": 0, "topics_pattern": pattern})
             for pattern in ("a(", r"\Qpersistent://a\E", "(non-persistent://a)", ".*://a", "http://a", "://a")
         ),
+    ],
+    "a watched pattern of another domain": [
+        ("a", "watchTopicList", {"namespace": "public/default", "watcher_id": 1,
+                                 "topics_pattern": "lasting://public/default/.*"}),
     ],
     "a watched pattern that cannot be": [
         ("a", "watchTopicList", {"namespace": "public/default", "watcher_id": 1, "topics_pattern": "a("}),

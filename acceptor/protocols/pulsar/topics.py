@@ -190,7 +190,7 @@ class Topics:
 
     def _check_schema(self, request: Request, topic: TopicName, consumer: bool, then: Opened) -> None:
         schema = request.body.schema
-        if not request.body.HasField("schema") or schema.type == ANY_SCHEMA:
+        if not request.body.HasField("schema") or (consumer and schema.type == ANY_SCHEMA):
             then(b"")
             return
 
