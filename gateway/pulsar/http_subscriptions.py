@@ -16,6 +16,7 @@ from mq_shards.acceptor.protocols.pulsar.names import (
 from mq_shards.acceptor.protocols.pulsar.position import Position
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar import core as core_module
+from mq_shards.gateway.pulsar import metadata as metadata_module
 from mq_shards.gateway.pulsar import policies as policies_module
 from mq_shards.gateway.pulsar.by_time import first_at
 from mq_shards.gateway.pulsar.catalog import Subscription
@@ -224,9 +225,18 @@ class HttpSubscriptions:
         found = id_of(required(given))
         start, at = start_at(found, (await self._stats.position(name)).incarnation)
         if start == core_module.AT_SEQ and flag(given.get("excluded"), "excluded"):
-            at += 1
+            index = whole(given.get("batchIndex", -1), "batchIndex")
+            at += not await self._has_more(name, at, index)
         await self._seek(call, name, name, start, at)
         return NO_CONTENT
+
+    async def _has_more(self, name: TopicName, seq: int, index: int) -> bool:
+        """Whether a batch has messages behind this one. -1: the whole of it is meant."""
+        entry = await self._control.core.entry(name.core, seq, head=True) if index >= 0 else None
+        if entry is None or entry.tag != metadata_module.PULSAR_TAG:
+            return False
+        found = metadata_module.read(entry.headers)
+        return found is not None and index + 1 < (found.batch_messages or 1)
 
     async def _expire(self, call: Call) -> Answer:
         """Where a partition refuses it the others do it all the same."""

@@ -9,7 +9,7 @@ import pytest
 
 from tests.pulsar.record_roles import request
 from tests.pulsar.servers import PulsarServer
-from tests.pulsar.wire import Wire
+from tests.pulsar.wire import Wire, batch_of, entry_of, metadata, send_frame
 
 MANY: Final = 6
 NAMESPACE: Final = "persistent/public/default"
@@ -84,6 +84,23 @@ def test_a_cursor_begins_and_is_moved_where_an_id_points(filled: Filled, body: A
     # To begin at a message, unlike to go back to one, does not know of "excluded".
     begins = left + 1 if "excluded" in body else left
     assert filled.backlog("new") == begins
+
+
+def test_a_cursor_that_is_moved_behind_a_message_of_a_batch_loses_none_of_those_behind_it(
+    server: PulsarServer, wire: Wire, topic: str
+) -> None:
+    wire.subscribe(topic)
+    wire.producer(topic)
+    head = metadata(num_messages_in_batch=3, sequence_id=0)
+    wire.raw(send_frame(1, 0, entry_of(head, batch_of(b"a", b"b", b"c"))))
+    filled = Filled(server, topic, wire.expect("send_receipt").message_id.ledgerId)
+
+    def left_behind(index: int) -> int:
+        at = {"ledgerId": filled.ledger, "entryId": 0, "batchIndex": index, "excluded": True}
+        assert filled.ask("POST", f"{topic}/subscription/s/resetcursor", at)["status"] == 204
+        return filled.backlog()
+
+    assert [left_behind(index) for index in (0, 1, 2, -1)] == [1, 1, 0, 0]  # entries
 
 
 @pytest.mark.parametrize(
