@@ -212,8 +212,11 @@ class HttpTopicPolicies:
         return NO_CONTENT
 
     async def _found(self, call: Call) -> tuple[TopicName, Topic]:
-        """The topic, which must exist. One made by another protocol's client has no policies yet, but can have some."""
+        """The topic, which must exist. One made by another protocol's client has no policies yet, but can have some; a
+        partition has those of its topic."""
         name = call.topic(self._control)
+        if name.partition >= 0:
+            raise precondition("Not allowed to set/get topic policy for a partition")
         topic = self._control.namespace(name.namespace).topics.get(str(name))
         if topic is None:
             if not await self._control.exists(name):

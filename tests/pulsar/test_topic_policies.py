@@ -105,6 +105,24 @@ def test_what_a_namespace_retains_and_lets_wait_counts_for_a_topic_that_has_none
     assert ask(server, "POST", f"{path}/backlogQuota?backlogQuotaType=message_age", day)["status"] == 412
 
 
+@pytest.mark.parametrize("domain", ["persistent", "non-persistent"])
+def test_a_partition_has_the_policies_of_its_topic_and_none_of_its_own(
+    server: PulsarServer, topic: str, domain: str
+) -> None:
+    """What was set for one would hold for nobody."""
+    path = f"{domain}/public/default/{topic}"
+    assert ask(server, "PUT", f"{path}/partitions", 2)["status"] == 204
+    refused = {"status": 412, "json": {"reason": "Not allowed to set/get topic policy for a partition"}}
+    quota = {"limitSize": 10, "policy": "producer_exception"}
+    for partition in (f"{path}-partition-1", f"{path}-partition-7"):
+        for name in (*APPLIED, "publishRate", "entryFilters", "shadowTopics", "offloadPolicies", "replication"):
+            assert ask(server, "GET", f"{partition}/{name}") == refused, name
+        assert ask(server, "POST", f"{partition}/maxProducers", 1) == refused
+        assert ask(server, "POST", f"{partition}/backlogQuota", quota) == refused
+        assert ask(server, "DELETE", f"{partition}/maxProducers") == refused
+    assert ask(server, "POST", f"{path}/maxProducers", 1)["status"] == 204
+
+
 def test_a_rate_of_replicators_is_stored_and_shown(server: PulsarServer, topic: str) -> None:
     rate = {**NO_RATE, "dispatchThrottlingRateInMsg": 5, "relativeToPublishRate": True}
     space = f"namespaces/public/{topic}"
