@@ -20,6 +20,8 @@ TYPES: Final = {
     lib.POLICY_KEY: "Key_Shared",
 }  # fmt: skip
 
+_CYCLE_S: Final = 146_097 * 86_400  # 400 years, after which the calendar repeats itself
+_LAST_PLAIN_YEAR: Final = 9999
 _PUBLISHER: Final[Json] = {
     "msgRateIn": 0.0, "msgThroughputIn": 0.0, "averageMsgSize": 0.0, "chunkedMessageRate": 0.0,
     "supportsPartialProducer": False, "metadata": {},
@@ -150,6 +152,11 @@ def _address(client: dict[str, Any]) -> str:
 
 
 def iso(time_ms: int) -> str:
-    """A time as Java writes an Instant."""
-    text = datetime.fromtimestamp(time_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    return f"{text}.{time_ms % 1000:03d}Z" if time_ms % 1000 else f"{text}Z"
+    """A time as Java writes an Instant. Clients may have given any: 64 bits, with a sign or not."""
+    signed_ms = time_ms - (1 << 64) if time_ms >> 63 == 1 else time_ms
+    cycles, seconds = divmod(signed_ms // 1000, _CYCLE_S)
+    moment = datetime.fromtimestamp(seconds, UTC)
+    year = moment.year + 400 * cycles
+    shown = f"{'-' if year < 0 else '+' if year > _LAST_PLAIN_YEAR else ''}{abs(year):04d}"
+    text = f"{shown}{moment:-%m-%dT%H:%M:%S}"
+    return f"{text}.{signed_ms % 1000:03d}Z" if signed_ms % 1000 else f"{text}Z"

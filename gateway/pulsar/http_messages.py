@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Final
 
 from mq_shards.acceptor.protocols.pulsar.names import TopicName
@@ -10,10 +9,8 @@ from mq_shards.acceptor.protocols.pulsar.position import Position, last_entry
 from mq_shards.gateway.http_answers import Answer, HttpError
 from mq_shards.gateway.http_bodies import SMALL_ANSWER_BYTES, TOO_MANY_ANSWERS
 from mq_shards.gateway.pulsar import core as core_module
-from mq_shards.gateway.pulsar import metadata as metadata_module
-from mq_shards.gateway.pulsar.by_time import first_at, published_ms
+from mq_shards.gateway.pulsar.by_time import first_at
 from mq_shards.gateway.pulsar.catalog import Json
-from mq_shards.gateway.pulsar.client_stats import iso
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import Backlog, Entry, NoSubscriptionError, NoTopicError
 from mq_shards.gateway.pulsar.http_subscriptions import SUB, being_made, id_of, start_at, subscription_of
@@ -21,10 +18,10 @@ from mq_shards.gateway.pulsar.http_topics import TOPIC
 from mq_shards.gateway.pulsar.refusals import RefusedError, not_found, precondition
 from mq_shards.gateway.pulsar.requests import Call, Routes, json_of, object_of, text_of
 from mq_shards.gateway.pulsar.scalars import whole
+from mq_shards.gateway.pulsar.shown_message import shown
 from mq_shards.gateway.pulsar.sizes import entry_bytes
 from mq_shards.gateway.pulsar.stats import Stats
 
-MAX_SHOWN_BYTES: Final = 16 << 20
 # Entries that analyzeBacklog counts, as a real broker's subscriptionBacklogScanMaxEntries.
 MOST_COUNTED: Final = 10_000
 
@@ -80,7 +77,7 @@ class HttpMessages:
         entry = await self._read(call, name, seq) if seq < where.next_seq else None
         if entry is None:
             raise not_found("Message not found")
-        return _shown(entry, where.incarnation, name)
+        return shown(entry, where.incarnation)
 
     async def _begun(self, name: TopicName, subscription: str) -> Position:
         """Where a subscription is. As at a real broker, one that is not there is made, and begins at the first message:
@@ -121,7 +118,7 @@ class HttpMessages:
             entry = await self._read(call, name, seq)
         if entry is None:
             raise not_found("Message id not found")
-        return _shown(entry, position.incarnation, name)
+        return shown(entry, position.incarnation)
 
     async def _examine(self, call: Call) -> Answer:
         """The n-th message from the topic's beginning or end."""
@@ -139,7 +136,7 @@ class HttpMessages:
         entry = await self._read(call, name, max(seq, where.first_seq), or_next=True)
         if entry is None:
             raise not_found("Message not found")
-        return _shown(entry, where.incarnation, name)
+        return shown(entry, where.incarnation)
 
     async def _id_at(self, call: Call) -> Answer:
         """The id of the first message that was published at this time or later; that of the next one if none was."""
@@ -176,39 +173,3 @@ def _analyzed(found: Backlog) -> Json:
         if at is not None:
             shown[name] = f"{at[0]}:{at[1]}"
     return shown
-
-
-def _shown(entry: Entry, ledger: int, name: TopicName) -> Answer:
-    """Shows a message as a real broker does: the payload as the body, all else in headers."""
-    found = metadata_module.read(entry.headers) if entry.tag == metadata_module.PULSAR_TAG else None
-    body = entry.body
-    headers = {"X-Pulsar-Message-ID": f"{ledger}:{entry.seq}", "X-Pulsar-PROPERTY": "{}"}
-    if found is None:
-        headers["X-Pulsar-publish-time"] = iso(published_ms(entry))
-        headers["X-Pulsar-producer-name"] = "mq-shards"
-        headers["X-Pulsar-sequence-id"] = str(entry.seq)
-    else:
-        body = metadata_module.uncompressed(found, body, MAX_SHOWN_BYTES)
-        headers["X-Pulsar-PROPERTY"] = json.dumps(found.properties, separators=(",", ":"))
-        headers["X-Pulsar-publish-time"] = iso(found.publish_time_ms)
-        headers["X-Pulsar-producer-name"] = found.producer_name
-        headers["X-Pulsar-sequence-id"] = str(found.sequence_id)
-        headers["X-Pulsar-Is-Encrypted"] = str(found.is_encrypted).lower()
-        if found.event_time_ms:
-            headers["X-Pulsar-event-time"] = iso(found.event_time_ms)
-        if found.deliver_at_ms:
-            headers["X-Pulsar-deliver-at-time"] = iso(found.deliver_at_ms)
-        if found.batch_messages is not None:
-            headers["X-Pulsar-num-batch-message"] = str(found.batch_messages)
-            headers["X-Pulsar-batch-size"] = str(len(entry.headers) + len(entry.body))
-        if found.partition_key is not None:
-            headers["X-Pulsar-partition-key"] = found.partition_key
-        if found.compression:
-            headers["X-Pulsar-uncompressed-size"] = str(found.uncompressed_bytes or 0)
-    shown = {header: _one_line(value) for header, value in headers.items()}
-    return Answer(200, body, {**shown, "Content-Type": "application/json"})
-
-
-def _one_line(value: str) -> str:
-    """Replaces what a header cannot hold: control characters, and characters beyond Latin-1."""
-    return "".join(c if " " <= c != "\x7f" else "?" for c in value).encode("latin-1", "replace").decode("latin-1")

@@ -15,6 +15,7 @@ from mq_shards.csrc.decompression import decompress
 PULSAR_TAG: Final = 2  # HEADERS_PULSAR, csrc/ringbuf/message.h
 _MAGIC: Final = b"\x0e\x01"
 _MAX_FIELDS: Final = 10_000
+_REPEATED: Final = (4, 7, 13)
 
 
 @dataclass(slots=True)
@@ -34,16 +35,35 @@ class Metadata:
     chunks: str | None = None  # id of the message of which it is a chunk; None: not a chunk
 
 
+Value = int | bytes
+
+
 def read(headers: bytes) -> Metadata | None:
     """Decodes an entry's headers. None: they hold no valid metadata."""
-    rest = headers[6:] if headers[:2] == _MAGIC else headers
-    size = int.from_bytes(rest[:4], "big")
-    if len(rest) < 4 or size > len(rest) - 4:
-        return None
+    data = _metadata(headers)
     try:
-        return _read(rest[4 : 4 + size])
+        return None if data is None else _read(data)
     except (ValueError, IndexError):
         return None
+
+
+def fields_of(headers: bytes) -> tuple[dict[int, Value], int]:
+    """All fields of metadata that read() has decoded, by their numbers: of repeated ones the first; and the bytes that
+    they take."""
+    data = _metadata(headers) or b""
+    found: dict[int, Value] = {}
+    for number, value in _fields(data):
+        if number in _REPEATED:
+            found.setdefault(number, value)
+        else:
+            found[number] = value
+    return found, len(data)
+
+
+def _metadata(headers: bytes) -> bytes | None:
+    rest = headers[6:] if headers[:2] == _MAGIC else headers
+    size = int.from_bytes(rest[:4], "big")
+    return None if len(rest) < 4 or size > len(rest) - 4 else rest[4 : 4 + size]
 
 
 def _read(data: bytes) -> Metadata:
@@ -87,7 +107,7 @@ _NUMBERS: Final = {
 }  # fmt: skip
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+def _fields(data: bytes) -> Iterator[tuple[int, Value]]:
     """Yields number and value of each varint and length-delimited field. ValueError, IndexError: not protobuf."""
     at = count = 0
     while at < len(data):

@@ -21,7 +21,7 @@ import pytest
 from tests.pulsar.consuming import EARLIEST, EXCLUSIVE, FAILOVER, KEY_SHARED, SHARED, place, publish
 from tests.pulsar.record_admin import play
 from tests.pulsar.servers import PulsarServer, running
-from tests.pulsar.wire import Wire
+from tests.pulsar.wire import Wire, batch_of, entry_of, metadata, send_frame
 from tests.servers import wait_until
 
 P = "persistent/public/default"
@@ -129,7 +129,53 @@ def test_compressed_and_batched_messages_are_shown(server: PulsarServer, client:
         body, headers = peek(server, f"{P}/{topic}/ledger/{sent.ledger_id()}/entry/{sent.entry_id()}")
         assert body == b"x" * 5000 + b"%d" % number, kind
         assert headers["x-pulsar-uncompressed-size"] == "5001"
+        assert headers["x-pulsar-compression"] == ("LZ4", "ZLIB", "ZSTD", "SNAPPY")[number]
         producer.close()
+
+
+def test_all_that_a_message_says_of_itself_is_in_headers(server: PulsarServer, wire: Wire, topic: str) -> None:
+    """As a real 4.0.7 shows it: pulsar-admin makes messages of them again."""
+
+    def headers_of(payload: bytes, **fields: object) -> tuple[bytes, dict[str, str]]:
+        wire.raw(send_frame(1, 0, entry_of(metadata(**fields), payload)))
+        sent = wire.expect("send_receipt").message_id
+        body, headers = peek(server, f"{P}/{topic}/ledger/{sent.ledgerId}/entry/{sent.entryId}")
+        first = "x-pulsar-"
+        return body, {name.removeprefix(first): value for name, value in headers.items() if name.startswith(first)}
+
+    wire.producer(topic)
+    always = {"property": "{}", "producer-name": "p", "txn-uncommitted": "false", "is-encrypted": "false"}
+    always |= {"publish-time": "2023-11-14T22:13:20Z", "sequence-id": "0"}
+    cases: list[tuple[dict[str, object], dict[str, str]]] = [
+        ({}, {}),
+        (
+            {"partition_key": "az", "partition_key_b64_encoded": True, "ordering_key": b"ok", "null_value": True,
+             "schema_version": bytes(7) + b"\x01", "event_time": 0},
+            {"partition-key": "az", "partition-key-b64-encoded": "true", "base64-ordering-key": "b2s=",
+             "null-value": "true", "base64-schema-version": "AAAAAAAAAAE=", "event-time": "1970-01-01T00:00:00Z"},
+        ),
+        (
+            {"uuid": "u", "num_chunks_from_msg": 2, "total_chunk_msg_size": 20, "chunk_id": 0},
+            {"uuid": "u", "num-chunks-from-msg": "2", "total-chunk-msg-size": "20", "chunk-id": "0",
+             "property-total-chunks": "2", "property-chunk-id": "0"},
+        ),
+        (
+            {"txnid_least_bits": 3, "txnid_most_bits": 7, "deliver_at_time": 1, "highest_sequence_id": 9},
+            {"txnid-least-bits": "3", "txnid-most-bits": "7", "txn-aborted": "false", "highest-sequence-id": "9",
+             "deliver-at-time": "1970-01-01T00:00:00.001Z"},
+        ),
+        (
+            {"publish_time": (1 << 64) - 86_400_000, "event_time": 1 << 62, "deliver_at_time": 253_402_300_800_000},
+            {"publish-time": "1969-12-31T00:00:00Z", "event-time": "+146140482-04-24T15:36:27.904Z",
+             "deliver-at-time": "+10000-01-01T00:00:00Z"},
+        ),
+    ]  # fmt: skip
+    for fields, expected in cases:
+        body, headers = headers_of(b"payload", **fields)
+        del headers["message-id"]
+        assert (body, headers) == (b"payload", always | expected)
+    _, headers = headers_of(batch_of(b"payload"), num_messages_in_batch=1)
+    assert (headers["num-batch-message"], headers["batch-size"]) == ("1", "23")
 
 
 def test_a_cursor_is_moved_by_rest(server: PulsarServer, client: pulsar.Client, topic: str) -> None:
