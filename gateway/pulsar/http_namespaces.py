@@ -470,7 +470,7 @@ class HttpNamespaces:
         return json_of(self._found(call).policies.get("backlog_quota_map", {}))
 
     async def _set_quota(self, call: Call) -> Answer:
-        kind, quota = quota_type(call), quota_of(await call.object())
+        kind, quota = quota_type(call), quota_of(await call.object(), call.namespace)
         policies = self._found(call).policies
         if kind == QUOTA_TYPES[0] and exceeds(quota, policies.get("retention_policies")):
             raise quota_exceeds("namespace")

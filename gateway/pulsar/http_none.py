@@ -3,6 +3,8 @@ are empty, and nothing can be added."""
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar.refusals import RefusedError, not_found
 from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Handler, Routes, json_of
@@ -63,8 +65,12 @@ _NO_REPORT = _missing("this broker has its figures, and those of topics, at /met
 _NO_WORKER = _off(409, "Pulsar Function Worker is not enabled, probably functionsWorkerEnabled is set to false")
 _NO_PACKAGES = _off(503, "Package Management Service is not enabled in the broker.")
 _ALL_METHODS = ("GET", "PUT", "POST", "DELETE")
-_OF_WORKER = tuple(f"/admin/v3/{kind}" for kind in ("functions", "sink", "sinks", "source", "sources"))
-_BELOW = ("/{tenant}/{namespace}", "/{tenant}/{namespace}/{name}", "/{tenant}/{namespace}/{name}/{what}")
+_OF_WORKER = (
+    *(f"/admin/v3/{kind}" for kind in ("functions", "sink", "sinks", "source", "sources")),
+    *("/admin/v2/functions", "/admin/functions"),
+)
+_BELOW = tuple(accumulate(("/{tenant}/{namespace}", "/{name}", "/{what}", "/{more}")))
+_BELOW_WORKER = tuple(accumulate(("/{what}", "/{more}", "/{still}")))
 
 ROUTES: Routes = {
     **{
@@ -72,7 +78,11 @@ ROUTES: Routes = {
         for kind in _OF_WORKER
         for below in ("/{tenant}", *_BELOW)
     },
-    **{f"/admin/v2/{kind}/{{what}}": {"GET": _NO_WORKER} for kind in ("worker", "worker-stats")},
+    **{
+        f"/admin/v2/{kind}{below}": dict.fromkeys(("GET", "PUT"), _NO_WORKER)
+        for kind in ("worker", "worker-stats")
+        for below in _BELOW_WORKER
+    },
     **{f"/admin/v3/packages/{{type}}{below}": dict.fromkeys(_ALL_METHODS, _NO_PACKAGES) for below in _BELOW},
     f"{_CLUSTER}/migrate": {"GET": _missing("Cluster does not exist"), "POST": _CANNOT_MIGRATE},
     "/admin/v2/bookies/all": {"GET": _empty({"bookies": []})},

@@ -323,7 +323,7 @@ class HttpTopicPolicies:
         given = await call.json()
         if given is None:
             return await self._no_quota(call)
-        kind, quota = quota_type(call), quota_of(object_of(given))
+        kind, quota = quota_type(call), quota_of(object_of(given), call.namespace)
         name, topic = await self._found(call)
         of_namespace = self._control.namespace(name.namespace).policies.get("retention_policies")
         if exceeds(quota, topic.policies.get("retention_policies") or of_namespace):

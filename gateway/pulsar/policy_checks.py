@@ -76,8 +76,9 @@ def _retention(given: Any) -> Json | None:  # noqa: ANN401
         return None
     found = _numbers(given, {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0})
     time, size = found["retentionTimeInMinutes"], found["retentionSizeInMB"]
-    if time < -1 or size < -1:
-        raise precondition("Invalid retention policy: retention limits are -1 or more")
+    for what, limit in (("time", time), ("size", size)):
+        if limit < -1:
+            raise RefusedError(400, "MetadataError", f"Invalid retention policy: {what} limit must be >= -1")
     if (time == 0) != (size == 0):
         raise RefusedError(
             400, "MetadataError",
@@ -90,7 +91,7 @@ def _retention(given: Any) -> Json | None:  # noqa: ANN401
 
 def _persistence(given: Any) -> Json:  # noqa: ANN401
     kinds = "Ensemble", "WriteQuorum", "AckQuorum"
-    found = _numbers(given, {**{f"bookkeeper{kind}": 0 for kind in kinds}, "managedLedgerMaxMarkDeleteRate": 0.0})
+    found = _numbers(given, {**{f"bookkeeper{kind}": 2 for kind in kinds}, "managedLedgerMaxMarkDeleteRate": 0.0})
     numbers = {kind: found[f"bookkeeper{kind}"] for kind in kinds}
     for name, number in numbers.items():
         if not 0 < number <= MAX_BOOKIES:
@@ -297,9 +298,13 @@ def quota_exceeds(of: str) -> RefusedError:
     )
 
 
-def quota_of(given: Json) -> Json:
+def quota_of(given: Json, namespace: str) -> Json:
     if given.get("policy") not in QUOTA_POLICIES:
-        raise precondition(f"policy is one of {', '.join(QUOTA_POLICIES)}")
+        raise RefusedError(
+            400, "MetadataError",
+            f"Set namespace[{namespace}] backlog quota failed because the data validation failed. the attribute policy "
+            "cannot be null",
+        )  # fmt: skip
     sizes = {
         "limitSize": given.get("limitSize", given.get("limit", 0)) or 0,
         "limitTime": given.get("limitTime") or 0,

@@ -715,6 +715,49 @@ SCENES: Final[dict[str, list[Step]]] = {
         ("GET", f"/admin/v3/{path}")
         for path in ("sink/builtinsinks", "sinks/builtinsinks", "source/builtinsources", "functions/connectors")
     ],
+    "policies that say too little or too much": [
+        ("PUT", "namespaces/public/little"),
+        ("PUT", "persistent/public/little/t"),
+        *(
+            step
+            for of in ("namespaces/public/little", "persistent/public/little/t")
+            for step in (
+                ("POST", f"{of}/retention", {"retentionTimeInMinutes": -2, "retentionSizeInMB": 5}),
+                ("POST", f"{of}/retention", {"retentionTimeInMinutes": 5, "retentionSizeInMB": -2}),
+                ("POST", f"{of}/retention", {"retentionTimeInMinutes": 5}),
+                ("POST", f"{of}/backlogQuota", {"limitSize": 5}),
+                ("POST", f"{of}/backlogQuota", {}),
+                ("POST", f"{of}/persistence", {"managedLedgerMaxMarkDeleteRate": 1.5}),
+                ("GET", f"{of}/persistence"),
+                ("POST", f"{of}/persistence", {"bookkeeperAckQuorum": 3}),
+            )
+        ),
+        ("DELETE", "persistent/public/little/t"),
+        ("DELETE", "namespaces/public/little"),
+    ],
+    "a functions worker, and packages": [
+        *(
+            (method, f"/admin{version}/functions/public/default{below}")
+            for version in ("/v3", "/v2", "")
+            for method, below in (
+                ("GET", ""),
+                ("GET", "/f"),
+                ("DELETE", "/f"),
+                ("GET", "/f/stats" if version == "/v3" else "/f/status"),
+                ("GET", "/f/0/stats" if version == "/v3" else "/f/0/status"),
+                ("GET", "/f/state/k"),
+            )
+        ),
+        ("GET", "/admin/v3/sinks/public/default/s/0/status"),
+        ("GET", "worker/cluster/leader"),
+        ("GET", "worker/cluster/leader/ready"),
+        ("PUT", "worker/rebalance"),
+        ("PUT", "worker/drain"),
+        ("GET", "worker/leader/drain"),
+        ("GET", "worker-stats/functionsmetrics"),
+        ("GET", "/admin/v3/packages/function/public/default/p/1/metadata"),
+        ("DELETE", "/admin/v3/packages/function/public/default/p/1"),
+    ],
     "partitions that are not there": [
         ("PUT", "namespaces/public/parts"),
         *(

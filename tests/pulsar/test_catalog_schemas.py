@@ -10,6 +10,7 @@ import pytest
 from avro import compatibility
 from mq_shards.acceptor.protocols.pulsar.names import topic_name
 from mq_shards.gateway.pulsar.catalog import Catalog, Schema
+from mq_shards.gateway.pulsar.refusals import RefusedError
 
 from tests.pulsar.control_side import A, B, C, Run, Side, T, schema
 
@@ -143,6 +144,21 @@ def test_each_strategy_lets_in_what_it_should(run: Run, strategy: str, old: str,
         await side.control.create_new(topic_name(T + "s"), 0)
         assert await side.ask("put-schema", topic=T + "s", **schema(old)) == {"version": 0}
         assert ("version" in await side.ask("put-schema", topic=T + "s", **schema(new))) == fits
+
+    run(test)
+
+
+def test_a_schema_that_the_topic_has_is_compatible_though_no_other_is(run: Run) -> None:
+    """As a real 4.0.7 answers who asks."""
+
+    async def test(side: Side) -> None:
+        name = topic_name(T + "s")
+        await side.control.set_policies("public/default", {"schema_compatibility_strategy": "ALWAYS_INCOMPATIBLE"})
+        await side.control.create_new(name, 0)
+        await side.control.put_schema(name, _shown(A))
+        await side.control.check_schema(name, _shown(A))
+        with pytest.raises(RefusedError):
+            await side.control.check_schema(name, _shown(f"{A},{B}"))
 
     run(test)
 
