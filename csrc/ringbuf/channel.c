@@ -509,10 +509,6 @@ bool channel_publish_to(struct channel *channel, uint64_t tail) {
     return published;
 }
 
-void channel_note_sent(struct channel *channel) {
-    ring_note_committed(&channel->out);
-}
-
 bool channel_take_unpublished(struct channel *channel) {
     return !channel_broken(channel) && ring_take_unpublished(&channel->in);
 }
@@ -551,9 +547,10 @@ static const struct message *unheard(struct channel *channel, const void *payloa
 const struct message *channel_unreleased(struct channel *channel, struct channel_place *place) {
     uint32_t bytes, flags;
     const void *payload;
-    while ((payload = ring_unreleased(&channel->out, &place->in_ring, &bytes, &flags)) != NULL) {
+    const struct ring_note noted = ring_noted(&channel->in);
+    while ((payload = ring_unreleased(&channel->out, noted.done, &place->in_ring, &bytes, &flags)) != NULL) {
         if (flags != FRAGMENT_WHOLE) continue;
-        place->begun = ring_begun(&channel->out, place->in_ring - ring_record_bytes(bytes));
+        place->begun = place->in_ring - ring_record_bytes(bytes) == noted.done ? noted.begun : 0;
         return unheard(channel, payload, bytes);
     }
     place->begun = 0;

@@ -103,8 +103,6 @@ bool channel_unseen(const struct channel *channel, uint64_t place);
  * the overflow queue becomes visible when it moves into the ring. */
 bool channel_publish(struct channel *channel);
 bool channel_publish_to(struct channel *channel, uint64_t tail);
-/* Notes what lies in the ring, for a peer that outlives this process: see channel_take_unpublished. */
-void channel_note_sent(struct channel *channel);
 /* When the peer is gone: channel_receive() goes on with what it had sent and not published, as far as it has noted that
  * and it is whole. False if there is nothing. */
 bool channel_take_unpublished(struct channel *channel);
@@ -128,12 +126,15 @@ bool channel_look(struct channel *channel);
 /* Gives the room of all received messages back to the producer, and wakes it if it waits for room. To be called once
  * per turn: messages not given back when this side dies are what the other side's channel_unreleased() returns. */
 void channel_release(struct channel *channel);
-/* The same without the message received last, which goes on later and stays valid; `begun` of its parts are done. */
-void channel_release_but_last(struct channel *channel, uint32_t begun);
+/* The same in two steps, for who has answered what was received, but not published the answers. The first notes, for a
+ * peer that outlives this process, what lies in its ring (channel_take_unpublished) and what was received
+ * (channel_unreleased). If the message received last goes on later, it `stays` valid; `begun` of its parts are done. */
+void channel_note(struct channel *channel, bool stays, uint32_t begun);
+void channel_release_noted(struct channel *channel);
 
-/* When the other side is gone: returns one after the other, in order, the messages that it has not given back. It has
- * not done what they ask, or nobody knows. Messages in fragments are skipped. *place is all zeros at first. NULL after
- * the last. */
+/* When the other side is gone: returns one after the other, in order, the messages that it has neither given back nor
+ * noted as done. It has not done what they ask, or nobody knows. Messages in fragments are skipped. *place is all zeros
+ * at first. NULL after the last. */
 struct channel_place {
     uint64_t in_ring;
     const void *chunk;

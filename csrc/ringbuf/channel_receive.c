@@ -122,6 +122,16 @@ void channel_release(struct channel *channel) {
     ring_release(&channel->in);
 }
 
-void channel_release_but_last(struct channel *channel, uint32_t begun) {
-    if (!channel_broken(channel)) ring_release_but_last(&channel->in, begun);
+void channel_note(struct channel *channel, bool stays, uint32_t begun) {
+    if (channel_broken(channel)) return;
+    const struct ring_consumer *in = &channel->in;
+    channel->stays = stays;
+    channel->done = stays ? ring_last(in) : in->head;
+    ring_note(&channel->out, channel->done, channel->done < in->head ? begun : 0);
+}
+
+void channel_release_noted(struct channel *channel) {
+    if (channel_broken(channel)) return;
+    if (!channel->stays) free_large_assembly(channel);
+    ring_release_to(&channel->in, channel->done);
 }

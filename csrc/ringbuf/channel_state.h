@@ -50,7 +50,9 @@ struct channel {
     struct ring_consumer in;
     int wake_fd;
     bool broken;
-    bool holds; /* see channel_hold */
+    bool holds;    /* see channel_hold */
+    bool stays;    /* the message received last, as was noted last; ... */
+    uint64_t done; /* ... where it begins, or else where all that was received ends */
 
     uint64_t publishable; /* the other side may see what was sent before this place; the end of a message */
     struct queue overflow;

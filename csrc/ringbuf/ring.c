@@ -244,24 +244,24 @@ void ring_producer_awake(struct ring_producer *producer) {
     say_awake(&producer->shared->producer_waiting);
 }
 
-const void *ring_unreleased(struct ring_producer *producer, uint64_t *at, uint32_t *payload_bytes, uint32_t *flags) {
+const void *ring_unreleased(struct ring_producer *producer, uint64_t done, uint64_t *at, uint32_t *payload_bytes,
+                            uint32_t *flags) {
     if (*at == 0) {
         (void)ring_producer_look(producer, 0);
-        *at = producer->head;
+        *at = done > producer->head ? done : producer->head;
+        if ((*at & 7) != 0) ring_producer_break(producer);
     }
     if (producer->broken || *at >= producer->tail) return NULL;
     const struct ring_record *record =
         (const struct ring_record *)(const void *)(producer->data + (*at & (producer->data_bytes - 1)));
+    if (ring_record_bytes(record->bytes) > producer->tail - *at) {
+        ring_producer_break(producer);
+        return NULL;
+    }
     *payload_bytes = record->bytes;
     *flags = record->flags;
     *at += ring_record_bytes(record->bytes);
     return record + 1;
-}
-
-uint32_t ring_begun(const struct ring_producer *producer, uint64_t at) {
-    /* relaxed: the consumer is gone, and its index was loaded (acquire) since. */
-    if (atomic_load_explicit(&producer->shared->begun_at, memory_order_relaxed) != at) return 0;
-    return atomic_load_explicit(&producer->shared->begun, memory_order_relaxed);
 }
 
 /* --- Consumer ----------------------------------------------------------------------------------------------------- */
@@ -287,11 +287,15 @@ bool ring_consumer_look(struct ring_consumer *consumer) {
     return tail != consumer->head;
 }
 
+struct ring_note ring_noted(const struct ring_consumer *consumer) {
+    /* acquire: pairs with the release in ring_note. */
+    return consumer->shared->notes[atomic_load_explicit(&consumer->shared->noted, memory_order_acquire) % 2];
+}
+
 bool ring_take_unpublished(struct ring_consumer *consumer) {
     (void)ring_consumer_look(consumer);
     if (consumer->broken) return false;
-    /* acquire: pairs with the release in ring_note_committed. */
-    const uint64_t committed = atomic_load_explicit(&consumer->shared->committed, memory_order_acquire);
+    const uint64_t committed = ring_noted(consumer).committed;
     if (committed <= consumer->tail || committed - consumer->released > consumer->data_bytes || (committed & 7) != 0)
         return false;
     uint64_t at = consumer->tail;
@@ -307,33 +311,29 @@ bool ring_take_unpublished(struct ring_consumer *consumer) {
     return ring_consumer_look(consumer);
 }
 
-static bool release_to(struct ring_consumer *consumer, uint64_t head) {
-    if (head == consumer->released) return false;
-    consumer->released = head;
+bool ring_release_to(struct ring_consumer *consumer, uint64_t place) {
+    assert(place >= consumer->released && place <= consumer->head);
+    if (place == consumer->released) return false;
+    consumer->released = place;
     /* release: all reads of these bytes are done before the producer can take them; pairs with the acquire in
      * ring_producer_look. */
-    atomic_store_explicit(&consumer->shared->head, head, memory_order_release);
+    atomic_store_explicit(&consumer->shared->head, place, memory_order_release);
     if (wake_if_asleep(&consumer->shared->producer_waiting, consumer->wake_fd)) consumer->wakes++;
     return true;
 }
 
 bool ring_release(struct ring_consumer *consumer) {
-    return release_to(consumer, consumer->head);
+    return ring_release_to(consumer, consumer->head);
 }
 
-void ring_release_but_last(struct ring_consumer *consumer, uint32_t begun) {
+uint64_t ring_last(const struct ring_consumer *consumer) {
     uint64_t last = consumer->released;
-    if (last == consumer->head) return;
     for (uint64_t next = last; next < consumer->head;) {
         const uint8_t *at = consumer->data + (next & (consumer->data_bytes - 1));
         last = next;
         next += ring_record_bytes(((const struct ring_record *)(const void *)at)->bytes);
     }
-    /* relaxed: `begun` counts with `begun_at` alone, and has only grown if that stays. release: who sees the place sees
-     * what belongs to it. */
-    atomic_store_explicit(&consumer->shared->begun, begun, memory_order_relaxed);
-    atomic_store_explicit(&consumer->shared->begun_at, last, memory_order_release);
-    (void)release_to(consumer, last);
+    return last;
 }
 
 bool ring_consumer_may_sleep(struct ring_consumer *consumer) {

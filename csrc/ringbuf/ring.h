@@ -12,8 +12,7 @@
  *    256 | head 8              |   written by the consumer: all bytes before it may be overwritten
  *    384 | consumer_asleep 4   |   the consumer sets it before it sleeps; a producer that clears it wakes the consumer
  *    512 | producer_waiting 4  |   the producer sets it before it sleeps for lack of room; likewise
- *    640 | committed 8         |   written by the producer: records up to here are whole, though not all published
- *    768 | begun_at 8 | begun 4|   written by the consumer: how much it has done of the record at begun_at
+ *    640 | noted 8 | two notes |   written by the producer, for a consumer that outlives it: see ring_note
  *   4096 | data, data_bytes: a power of two
  *
  * The data is mapped twice in a row, so that a record that runs over the end is contiguous all the same:
@@ -47,7 +46,7 @@
 #include <stdint.h>
 
 #define RING_MAGIC          0x9d52494e470d0a1aULL
-#define RING_VERSION        1u
+#define RING_VERSION        2u
 #define RING_HEADER_BYTES   4096u
 #define RING_MIN_DATA_BYTES ((uint64_t)4096)
 #define RING_MAX_DATA_BYTES ((uint64_t)1 << 30)
@@ -62,15 +61,21 @@ struct ring_identity {
     uint64_t check; /* FNV-1a of the 32 bytes before */
 };
 
+/* What the process at one end of two rings, one each way, has done. */
+struct ring_note {
+    uint64_t committed; /* of the ring that it writes: records up to here are whole, though not all are published */
+    uint64_t done;      /* of the ring that it reads: what the records before this asked for is done, or refused */
+    uint32_t begun;     /* how much of the record there is done, in the user's units */
+};
+
 struct ring_shared {
     struct ring_identity identity;
     _Alignas(128) _Atomic uint64_t tail;
     _Alignas(128) _Atomic uint64_t head;
     _Alignas(128) _Atomic uint32_t consumer_asleep;
     _Alignas(128) _Atomic uint32_t producer_waiting;
-    _Alignas(128) _Atomic uint64_t committed;
-    _Alignas(128) _Atomic uint64_t begun_at;
-    _Atomic uint32_t begun;
+    _Alignas(128) _Atomic uint64_t noted; /* how often; the last note is notes[noted % 2] */
+    struct ring_note notes[2];
 };
 
 struct ring_record {
@@ -84,9 +89,8 @@ _Static_assert(offsetof(struct ring_shared, tail) == 128, "shared between proces
 _Static_assert(offsetof(struct ring_shared, head) == 256, "shared between processes");
 _Static_assert(offsetof(struct ring_shared, consumer_asleep) == 384, "shared between processes");
 _Static_assert(offsetof(struct ring_shared, producer_waiting) == 512, "shared between processes");
-_Static_assert(offsetof(struct ring_shared, committed) == 640, "shared between processes");
-_Static_assert(offsetof(struct ring_shared, begun_at) == 768, "shared between processes");
-_Static_assert(offsetof(struct ring_shared, begun) == 776, "shared between processes");
+_Static_assert(offsetof(struct ring_shared, noted) == 640, "shared between processes");
+_Static_assert(sizeof(struct ring_note) == 24, "shared between processes");
 _Static_assert(sizeof(struct ring_shared) <= RING_HEADER_BYTES, "the header is one page");
 _Static_assert(sizeof(struct ring_record) == 8, "payloads are 8-byte aligned");
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2, "a lock would be private to a process");
@@ -101,6 +105,7 @@ struct ring_producer {
     uint64_t head;      /* shared->head when last loaded */
     uint64_t reserved;  /* payload bytes of the reservation that ring_commit completes */
     uint64_t fetched;   /* cache lines before it have been fetched for writing */
+    uint64_t noted;     /* the value of shared->noted */
     uint64_t wakes;     /* wake-ups sent */
     int wake_fd;
     bool broken;
@@ -208,17 +213,21 @@ static inline bool ring_publish(struct ring_producer *producer) {
     return ring_publish_to(producer, producer->tail);
 }
 
-/* Notes that what has been committed is whole, for a consumer that outlives this process: see ring_take_unpublished. */
-static inline void ring_note_committed(struct ring_producer *producer) {
-    /* release: whoever sees this sees the records before it; pairs with the acquire in ring_take_unpublished. */
-    atomic_store_explicit(&producer->shared->committed, producer->tail, memory_order_release);
+/* For a consumer that outlives this process: what has been committed is whole, and answers what came in the other ring
+ * before `done`, and so much of the record there. All of that is noted at once: who dies has said both or neither. */
+static inline void ring_note(struct ring_producer *producer, uint64_t done, uint32_t begun) {
+    struct ring_shared *shared = producer->shared;
+    const uint64_t noted = ++producer->noted;
+    /* Nobody reads the other note: the last one counts until this one does. */
+    shared->notes[noted % 2] = (struct ring_note){.committed = producer->tail, .done = done, .begun = begun};
+    /* release: whoever sees this sees the note, and the records before it; pairs with the acquire in ring_noted. */
+    atomic_store_explicit(&shared->noted, noted, memory_order_release);
 }
 
-/* When the consumer is gone: returns one after the other the records that it has not given back. *at is where to
- * continue, 0 at first. NULL after the last, or when the consumer's index is invalid. */
-const void *ring_unreleased(struct ring_producer *producer, uint64_t *at, uint32_t *payload_bytes, uint32_t *flags);
-/* When the consumer is gone: how much it had done of the record at `at`, in its user's units. */
-uint32_t ring_begun(const struct ring_producer *producer, uint64_t at);
+/* When the consumer is gone: returns one after the other the records from `done` on that it has not given back. *at is
+ * where to continue, 0 at first. NULL after the last, or when the consumer's index, or a record, is invalid. */
+const void *ring_unreleased(struct ring_producer *producer, uint64_t done, uint64_t *at, uint32_t *payload_bytes,
+                            uint32_t *flags);
 
 /* Sets the flag that the producer sleeps until there is more room than it has seen. False, with no flag: there is. */
 bool ring_producer_may_sleep(struct ring_producer *producer);
@@ -261,10 +270,13 @@ static inline void ring_consume(struct ring_consumer *consumer) {
 
 /* Gives the room of all consumed records back, and wakes the producer if it waits for room. False if there was none. */
 bool ring_release(struct ring_consumer *consumer);
-/* The same for all but the last of them, and notes how much of that is done, for a producer that outlives this process:
- * see ring_begun. Nothing if that has been given back. */
-void ring_release_but_last(struct ring_consumer *consumer, uint32_t begun);
+/* The same for those before a place. */
+bool ring_release_to(struct ring_consumer *consumer, uint64_t place);
+/* Where the last consumed record begins, or where all ends if its room has been given back. */
+uint64_t ring_last(const struct ring_consumer *consumer);
 
+/* When the producer is gone: its last note; all zeros if there is none. */
+struct ring_note ring_noted(const struct ring_consumer *consumer);
 /* When the producer is gone: makes visible what it had committed, as far as it has noted that. Its last record may have
  * been growing since (ring_extend), and is left out then. False if there is nothing. */
 bool ring_take_unpublished(struct ring_consumer *consumer);

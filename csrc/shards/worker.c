@@ -251,15 +251,13 @@ static bool round_over(struct worker *w) {
 /* Gives the room of received messages back, as they are in the logs now. A message still in a ring when this process
  * dies was not carried out, or nobody knows; so this comes before replies to later messages are published. What
  * it refused of the others is found among the replies that were not published. A request that waits stays in its ring,
- * with a note of how much of it is done: what that refused is not to be refused once more by the acceptor. */
+ * with a note of how much of it is done: what that refused is not to be refused once more by the acceptor, nor is what
+ * was refused but not given back yet. */
 static void release_all(struct worker *w) {
     const struct peer *p;
     for (uint64_t rest = w->peers_there; (p = peer_next(w, &rest));) {
-        channel_note_sent(p->channel);
-        if (p->stalled)
-            channel_release_but_last(p->channel, p->stalled_at);
-        else
-            channel_release(p->channel);
+        channel_note(p->channel, p->stalled, p->stalled_at);
+        channel_release_noted(p->channel);
     }
 }
 

@@ -345,8 +345,8 @@ struct channel_place {
 };
 const struct message *channel_unreleased(struct channel *channel, struct channel_place *place);
 void channel_release(struct channel *channel);
-void channel_release_but_last(struct channel *channel, uint32_t begun);
-void channel_note_sent(struct channel *channel);
+void channel_note(struct channel *channel, bool stays, uint32_t begun);
+void channel_release_noted(struct channel *channel);
 bool channel_take_unpublished(struct channel *channel);
 bool channel_may_sleep(struct channel *channel);
 bool channel_may_sleep_deaf(struct channel *channel);

@@ -126,7 +126,15 @@ class FakeWorker:
         """Receives so many, and does all of them but the last, of which it does so many parts."""
         for _ in range(messages):
             assert self.receive() != ffi.NULL
-        lib.channel_release_but_last(self._channel, parts)
+        lib.channel_note(self._channel, True, parts)
+        lib.channel_release_noted(self._channel)
+
+    def refuse(self) -> None:
+        """Receives a message, refuses it and notes that; it neither publishes the answer nor gives the message back."""
+        m = self.receive()
+        told = {"kind": lib.MSG_REFUSED, "status": lib.STATUS_NOT_FOUND, "conn": m.conn, "id": m.id, "refused": m.kind}
+        lib.channel_send(self._channel, ffi.new("struct message *", told), ffi.NULL, 0)
+        lib.channel_note(self._channel, False, 0)
 
     def take(self, limit: int = 1 << 30) -> list[Request]:
         return [request for message in self.messages(limit) for request in message]

@@ -199,12 +199,17 @@ def test_of_what_was_not_given_back_it_is_told_how_much_was_begun() -> None:
     sender.publish()
     stays = [lib.channel_receive(receiver.channel) for _ in range(3)][-1]
     for begun in (0, 2, 7):
-        lib.channel_release_but_last(receiver.channel, begun)
+        lib.channel_note(receiver.channel, True, begun)
+        assert left() == [(3, begun), (4, 0)], "who dies before it gives room back has noted it all the same"
+        lib.channel_release_noted(receiver.channel)
         assert left() == [(3, begun), (4, 0)]
         assert stays.id == 3
-    lib.channel_release(receiver.channel)
+    lib.channel_note(receiver.channel, False, 0)
     assert left() == [(4, 0)]
-    lib.channel_release_but_last(receiver.channel, 9)
+    lib.channel_release_noted(receiver.channel)
+    assert left() == [(4, 0)]
+    lib.channel_note(receiver.channel, True, 9)
+    lib.channel_release_noted(receiver.channel)
     assert left() == [(4, 0)], "the last one has been given back"
     sender.close()
     receiver.close()
@@ -287,7 +292,7 @@ def test_who_outlives_its_peer_finds_what_was_noted_and_not_published(pair: tupl
     sender.publish()
     sender.send(2)
     sender.send(3, b"three")
-    lib.channel_note_sent(sender.channel)
+    lib.channel_note(sender.channel, False, 0)
     sender.send(4)
     assert receiver.receive_all() == [(1, b"")]
     assert lib.channel_take_unpublished(receiver.channel)
@@ -303,7 +308,7 @@ def test_what_has_been_growing_since_it_was_noted_is_left_out(pair: tuple[End, E
     message = lib.channel_reserve(sender.channel, 8)
     message.kind, message.slot, message.body_bytes = 1, 2, 8
     lib.channel_sent(sender.channel)
-    lib.channel_note_sent(sender.channel)
+    lib.channel_note(sender.channel, False, 0)
     growing = ffi.new("struct growing *", {"message": message, "place": place, "tail": sender.tail()})
     assert lib.channel_grow(sender.channel, growing, 8) != ffi.NULL
     assert lib.channel_take_unpublished(receiver.channel)

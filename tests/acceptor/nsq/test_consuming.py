@@ -241,6 +241,19 @@ def test_what_a_worker_refused_before_it_dies_in_the_middle_of_more_is_refused_o
     assert client.frames() == [lost(name) for name in (b"FIN", b"TOUCH", b"TOUCH", b"TOUCH")]
 
 
+def test_what_a_worker_refused_and_noted_before_it_dies_is_refused_once(bench: Bench) -> None:
+    """It has given nothing of it back, and published nothing."""
+    client = bench.consumer()
+    commands = [command % ID + b"\n" for command, _ in LOST]
+    for command in commands:
+        assert client.talk(command) == []
+    bench.worker[0].refuse()
+    bench.worker[0].refuse()
+    bench.acceptor.peer_gone(0)
+    bench.turn()
+    assert client.frames() == [lost(name) for _, name in LOST]
+
+
 def test_what_is_refused_when_a_worker_dies_is_heard_before_what_came_later_is_answered(duo: Bench) -> None:
     here, there = duo.name_at(0), duo.name_at(1)
     client = duo.consumer(topic=here)
