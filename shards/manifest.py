@@ -1,6 +1,7 @@
 """Which segments a shard has, so that a missing or exchanged one is noticed.
 
-    DIR/shard-0007/manifest.json   {"version": 1, "directory": "...", "shard": 7, "segments": {"3": 1700}, "going": [2]}
+    DIR/shard-0007/manifest.json   {"version": 1, "directory": "...", "shard": 7, "segments": {"3": 1700}, "going": [2],
+                                      "check": 4107}
 
 `segments` maps the number of each segment to the wall clock in its header, which no other segment has; 0: it is not
 known to have a header yet. A worker has the newest segment listed as begun soon after its first record,
@@ -8,7 +9,8 @@ when its header is durable.
 `going` are segments that are being removed, so their files may or may not exist. `ended`, which may be absent, is a
 segment and how many bytes it had when the broker was stopped: if it has fewer now, some are lost. `read-from`, which
 may be absent too, is the first segment that a start has to read: those before it are kept for readers of the log
-only.
+only. `check`, which releases before it do not write, is the CRC-32C of the JSON without it: a digit that is another would
+make segments missing that never were.
 
 The order of steps, so that a kill between any two of them raises no alarm: a segment's file is created, then listed,
 then written to; at its end it is listed as going, then its file is removed. Each listing is durable before the next
@@ -26,6 +28,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from mq_shards.shards import durable
+from mq_shards.shards.checksum import crc32c
 
 VERSION: Final = 1
 NAME: Final = "manifest.json"
@@ -45,6 +48,10 @@ def _overwrite(path: Path, content: bytes) -> None:
         file.truncate()
         file.flush()
         os.fsync(file.fileno())
+
+
+def _check(content: Mapping[str, object]) -> int:
+    return crc32c(json.dumps(content).encode())
 
 
 class ManifestError(Exception):
@@ -85,7 +92,7 @@ class Manifest(NamedTuple):
             **({"ended": list(self.ended)} if self.ended[0] else {}),
             **({"read-from": self.read_from} if self.read_from else {}),
         }
-        return json.dumps(content).encode() + b"\n"
+        return json.dumps({**content, "check": _check(content)}).encode() + b"\n"
 
     @staticmethod
     def load(path: Path, directory: str, shard: int) -> Manifest | None:
@@ -100,11 +107,14 @@ class Manifest(NamedTuple):
             return None
         try:
             found = json.loads(text)
+            check = found.pop("check", None)
             version, whose, of = found["version"], found["directory"], found["shard"]
             segments = {int(number): int(begun) for number, begun in found["segments"].items()}
             going = [int(number) for number in found["going"]]
             segment, end = map(int, found.get("ended", (0, 0)))
             read_from = int(found.get("read-from", 0))
+            if check not in (None, _check(found)):
+                raise ManifestError("its manifest is damaged")
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             raise ManifestError("its manifest is damaged") from None
         if version != VERSION:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from crc32c import crc32c
 from mq_shards.shards.data_directory import DataDirectory
 from mq_shards.shards.dump import Record, decode_segment
 from mq_shards.shards.layout import SEGMENT_HEADER_BYTES
-from mq_shards.shards.manifest import Manifest
+from mq_shards.shards.manifest import Manifest, ManifestError
 from mq_shards.shards.segment_header import decode_header, encode_header
 from mq_shards.shards.store import ShardStore
 from mq_shards.shards.store_error import StoreError
@@ -272,6 +273,29 @@ def test_a_lost_manifest_is_said_and_what_is_there_is_served(shard: Path, text: 
     segments, said = recover(shard)
     assert segments == [1, 2, 3, 4] and len(said) == 1 and "whether all of its segments are there" in said[0]
     assert recover(shard) == (segments, [])
+
+
+def test_a_manifest_with_any_byte_changed_is_damaged_or_says_what_it_said(shard: Path) -> None:
+    path, directory = shard / "manifest.json", json.loads((shard.parent / "meta.json").read_text())["id"]
+    Manifest(directory, 7, {1: BEGAN_NS, 2: 0}, [3], (2, 99), 1).save(shard)
+    kept, whole = Manifest.load(shard, directory, 7), path.read_bytes()
+    assert kept is not None
+    draw, damaged = random.Random(1), 0
+    for at in range(len(whole)):
+        for changed in (whole[at] ^ 1 << draw.randrange(8), draw.choice(b'0123456789-.eE"[]{},: \n')):
+            path.write_bytes(whole[:at] + bytes([changed]) + whole[at + 1 :])
+            try:
+                assert Manifest.load(shard, directory, 7) == kept, path.read_bytes()
+            except ManifestError:
+                damaged += 1
+    assert damaged > len(whole)
+
+
+def test_a_manifest_of_a_release_without_checksums_is_believed(shard: Path) -> None:
+    content = json.loads((shard / "manifest.json").read_text())
+    del content["check"]
+    (shard / "manifest.json").write_text(json.dumps(content))
+    assert recover(shard, refuse=True) == ([1, 2, 3, 4], [])
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
