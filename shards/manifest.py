@@ -9,8 +9,8 @@ when its header is durable.
 `going` are segments that are being removed, so their files may or may not exist. `ended`, which may be absent, is a
 segment and how many bytes it had when the broker was stopped: if it has fewer now, some are lost. `read-from`, which
 may be absent too, is the first segment that a start has to read: those before it are kept for readers of the log
-only. `check`, which releases before it do not write, is the CRC-32C of the JSON without it: a digit that is another would
-make segments missing that never were.
+only. `check`, which releases before it do not write, is the CRC-32C of the JSON without it: a digit that is another
+would make segments missing that never were.
 
 The order of steps, so that a kill between any two of them raises no alarm: a segment's file is created, then listed,
 then written to; at its end it is listed as going, then its file is removed. Each listing is durable before the next

@@ -99,6 +99,8 @@ class HttpSchemas:
 async def _given(call: Call) -> Schema:
     given = await call.object()
     kind, text, properties = given.get("type"), given.get("schema", ""), given.get("properties") or {}
+    if isinstance(kind, dict | list):
+        raise RefusedError(400, "MetadataError", "the type of a schema is a name")
     if kind not in TYPES:
         raise RefusedError(422, "IncompatibleSchema", f"there is no schema type {kind}")
     if not isinstance(text, str) or not isinstance(properties, dict):
