@@ -9,9 +9,11 @@ long ago.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
 from heapq import nlargest
 from typing import TYPE_CHECKING, Final
 
@@ -19,17 +21,29 @@ from mq_shards.acceptor.protocols.pulsar.names import NON_PERSISTENT, TopicName,
 from mq_shards.gateway.catalog import Channel
 from mq_shards.gateway.catalog import Topic as Figures
 from mq_shards.gateway.metrics_topics import order_of
-from mq_shards.gateway.pulsar.catalog import CLUSTER
+from mq_shards.gateway.pulsar.catalog import CLUSTER, Json
 from mq_shards.gateway.pulsar.clients import Clients, Connected
-from mq_shards.gateway.pulsar.core import in_text, used_channels
+from mq_shards.gateway.pulsar.control import Control
+from mq_shards.gateway.pulsar.core import NoTopicError, in_text, used_channels
 from mq_shards.gateway.pulsar.refusals import RefusedError
-from mq_shards.gateway.pulsar.sizes import bytes_in, entry_bytes, messages_in
+from mq_shards.gateway.pulsar.sizes import bytes_in, entries_in, entry_bytes, messages_in
 from mq_shards.gateway.pulsar.transactions import Coordinator
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
 RATE_S: Final = (1.0, 300.0)  # the shortest and longest time between two scrapes that give rates
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is known of a topic beside its counters. `entries`: those that are stored; None if other protocols' clients
+    made it, as a tube keeps its jobs from then on that its worker is asked for them."""
+
+    entries: int | None
+    quota_bytes: int
+    quota_s: int
+
 
 Counts = dict[tuple[str, ...], float]
 Rows = list[tuple[tuple[str, ...], float]]
@@ -42,9 +56,11 @@ class PulsarMetrics:
         clients: Clients,
         coordinator: Coordinator,
         most_topics: int,
+        kept: Callable[[Sequence[TopicName]], Awaitable[Sequence[Kept]]],
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clients = clients
+        self._kept = kept
         self._coordinator = coordinator
         self._most_topics = most_topics
         self._clock_s = clock_s
@@ -59,14 +75,36 @@ class PulsarMetrics:
             connected = await self._clients.of([str(name) for name, _ in shown])
         except RefusedError:  # an acceptor does not answer: just then the other metrics matter most
             connected = {}
+        kept = await self._kept([name for name, _ in shown])
         seconds = self._clock_s() - self._before_s
         sheet = _Sheet(self._before, seconds, self._rates)
         await asyncio.to_thread(sheet.of_all, named)
-        for name, topic in shown:
-            sheet.of_topic(name, topic, connected.get(str(name), Connected()))
+        for (name, topic), of_it in zip(shown, kept, strict=True):
+            sheet.of_topic(name, topic, connected.get(str(name), Connected()), of_it)
         if seconds >= RATE_S[0]:
             self._before, self._before_s, self._rates = sheet.counts, self._clock_s(), sheet.rates
         return [*sheet.families(), *_of_transactions(self._coordinator)]
+
+
+async def kept_of(control: Control, names: Sequence[TopicName]) -> list[Kept]:
+    found, answers = [], True
+    for name in names:
+        quotas: Json = {}
+        with contextlib.suppress(RefusedError):  # its namespace has been deleted since
+            quotas = control.policies_of(name).get("backlog_quota_map") or {}
+        is_stored = name.domain != NON_PERSISTENT
+        is_pulsars = control.store.catalog.topic(name.namespace, str(name.base)) is not None
+        entries = None if is_stored else 0
+        if answers and is_stored and is_pulsars:
+            try:
+                entries = (await control.core.position(name.core)).messages
+            except NoTopicError:
+                entries = 0
+            except RefusedError:  # a worker does not answer: the others are not waited for
+                answers = False
+        size, age = (quotas.get(kind) or {} for kind in ("destination_storage", "message_age"))
+        found.append(Kept(entries, int(size.get("limitSize", -1)), int(age.get("limitTime", -1))))
+    return found
 
 
 def _choose(topics: Sequence[Figures], most: int) -> tuple[list[Named], list[Named]]:
@@ -90,25 +128,31 @@ class _Sheet:
 
     def of_all(self, named: Iterable[Named]) -> None:
         topics: Counter[str] = Counter()
-        subscriptions = consumers = backlog = 0
+        subscriptions = consumers = backlog = messages = message_bytes = delivered = 0
         for name, topic in named:
             topics[name.namespace] += 1
+            messages += messages_in(topic, persistent=name.domain != NON_PERSISTENT)
+            message_bytes += bytes_in(topic)
             for channel in used_channels(topic):
                 subscriptions += 1
                 consumers += channel.consumer_count
                 backlog += _backlog(channel)
+                delivered += channel.delivered
         for namespace, count in sorted(topics.items()):
             self._put("pulsar_topics_count", (namespace,), count)
         for figure, value in (
             ("topics_count", topics.total()), ("subscriptions_count", subscriptions),
             ("consumers_count", consumers), ("msg_backlog", backlog),
+            ("rate_in", self._rate(("in",), messages)), ("throughput_in", self._rate(("in_bytes",), message_bytes)),
+            ("rate_out", self._rate(("out",), delivered)),
         ):  # fmt: skip
             self._put(f"pulsar_broker_{figure}", (), value)
 
-    def of_topic(self, name: TopicName, topic: Figures, connected: Connected) -> None:
+    def of_topic(self, name: TopicName, topic: Figures, connected: Connected, kept: Kept) -> None:
         key = name.namespace, str(name)
         channels = used_channels(topic)
-        messages = messages_in(topic, persistent=name.domain != NON_PERSISTENT)
+        persistent = name.domain != NON_PERSISTENT
+        messages = messages_in(topic, persistent=persistent)
         average, size = bytes_in(topic) / messages if messages else 0.0, entry_bytes(topic)
         backlog = max((_backlog(channel) for channel in channels), default=0)
         delivered = sum(channel.delivered for channel in channels)
@@ -123,8 +167,14 @@ class _Sheet:
             ("msg_backlog", backlog), ("storage_backlog_size", round(backlog * size)),
             ("average_msg_size", average),
             ("in_messages_total", messages), ("in_bytes_total", bytes_in(topic)),
+            ("storage_write_rate", self._rate((*key, "entries"), entries_in(topic, persistent=persistent))),
+            ("storage_offloaded_size", 0), ("storage_backlog_quota_limit", kept.quota_bytes),
+            ("storage_backlog_quota_limit_time", kept.quota_s),
         ):  # fmt: skip
             self._put(f"pulsar_{figure}", key, value)
+        if kept.entries is not None:
+            for figure in ("storage_size", "storage_logical_size"):
+                self._put(f"pulsar_{figure}", key, round(kept.entries * size))
         for channel in channels:
             self._of_subscription((*key, channel.name), channel, average)
 
@@ -139,6 +189,7 @@ class _Sheet:
         ):  # fmt: skip
             self._put(f"pulsar_subscription_{figure}", key, value)
         self._put("pulsar_out_messages_total", key, channel.delivered)
+        self._put("pulsar_out_bytes_total", key, round(channel.delivered * average))
 
     def _rate(self, key: tuple[str, ...], count: float) -> float:
         self.counts[key] = count

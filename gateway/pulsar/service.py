@@ -32,7 +32,7 @@ from mq_shards.gateway.pulsar.http_tenants import HttpTenants, Urls
 from mq_shards.gateway.pulsar.http_topic_policies import HttpTopicPolicies
 from mq_shards.gateway.pulsar.http_topics import HttpTopics
 from mq_shards.gateway.pulsar.http_transactions import HttpTransactions
-from mq_shards.gateway.pulsar.metrics import PulsarMetrics
+from mq_shards.gateway.pulsar.metrics import PulsarMetrics, kept_of
 from mq_shards.gateway.pulsar.older_paths import OlderPaths
 from mq_shards.gateway.pulsar.questions import Questions
 from mq_shards.gateway.pulsar.roles import Roles
@@ -62,7 +62,9 @@ class PulsarService:
         self._coordinator = Coordinator(control)
         Questions(control, calls, self._watches, roles, self._coordinator)
         self._compaction = Compaction(control.core)
-        figures = PulsarMetrics(control.clients, self._coordinator, metrics.most_topics)
+        figures = PulsarMetrics(
+            control.clients, self._coordinator, metrics.most_topics, lambda names: kept_of(control, names)
+        )
         self._upkeep = Upkeep(control, self._compaction, settings["policies-interval"] / SECOND_NS, time.monotonic)
         stats = Stats(control, self._compaction, urls.broker_id)
         routes = {

@@ -15,7 +15,7 @@ from mq_shards.gateway.catalog import Topic as Figures
 from mq_shards.gateway.pulsar.clients import Clients, Connected
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.http_broker_stats import HttpBrokerStats
-from mq_shards.gateway.pulsar.metrics import PulsarMetrics
+from mq_shards.gateway.pulsar.metrics import Kept, PulsarMetrics
 from mq_shards.gateway.pulsar.refusals import not_found
 from mq_shards.gateway.pulsar.requests import Call
 from mq_shards.gateway.pulsar.stats import Stats
@@ -54,6 +54,11 @@ def test_metrics_have_a_real_brokers_names_with_what_is_so(server: PulsarServer,
             f"pulsar_msg_backlog{mine}": 5, f"pulsar_subscription_back_log{sub}": 5,
             f"pulsar_subscription_unacked_messages{sub}": 3, f"pulsar_subscription_consumers_count{sub}": 1,
             f"pulsar_subscription_delayed{sub}": 0, f"pulsar_out_messages_total{sub}": 4,
+            f"pulsar_storage_size{mine}": found.get(f"pulsar_in_bytes_total{mine}"),
+            f"pulsar_storage_logical_size{mine}": found.get(f"pulsar_in_bytes_total{mine}"),
+            f"pulsar_out_bytes_total{sub}": round(4 / 6 * found.get(f"pulsar_in_bytes_total{mine}", 0)),
+            f"pulsar_storage_backlog_quota_limit{mine}": -1, f"pulsar_storage_backlog_quota_limit_time{mine}": -1,
+            f"pulsar_storage_offloaded_size{mine}": 0, f"pulsar_storage_write_rate{mine}": 0,
         }  # fmt: skip
         assert {name: found.get(name) for name in expected} == expected
         of_all = '{cluster="standalone",namespace="public/default"}'
@@ -62,7 +67,9 @@ def test_metrics_have_a_real_brokers_names_with_what_is_so(server: PulsarServer,
 
         def is_counted() -> bool:
             wire.send(b"123", sequence=6)
-            return scraped()[f"pulsar_rate_in{mine}"] > 0
+            found = scraped()
+            of_all = 'pulsar_broker_rate_in{cluster="standalone"}'
+            return min(found[f"pulsar_rate_in{mine}"], found[f"pulsar_storage_write_rate{mine}"], found[of_all]) > 0
 
         wait_until(is_counted, "there is a rate")
 
@@ -152,7 +159,11 @@ def test_figures_of_very_many_topics_hold_up_no_other_request() -> None:
 
     async def test() -> None:
         coordinator = SimpleNamespace(open={}, counts={})
-        metrics = PulsarMetrics(cast(Clients, SmallClients()), cast(Coordinator, coordinator), 10)
+
+        async def kept(names: Sequence[object]) -> list[Kept]:
+            return [Kept(None, -1, -1) for _ in names]
+
+        metrics = PulsarMetrics(cast(Clients, SmallClients()), cast(Coordinator, coordinator), 10, kept)
         stats = HttpBrokerStats(cast(Control, None), cast(Stats, _Gone()), all_topics, 10)
         of_all = stats.routes["/admin/v2/broker-stats/topics"]["GET"]
         for asked in (metrics.families(topics), of_all(cast(Call, None))):
