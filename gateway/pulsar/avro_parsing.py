@@ -1,13 +1,16 @@
 """Reads Avro schemas by Avro's library, whose errors are kept short.
 
 The library puts what it cannot read into the text of its error, and at each level around it that text once more, with
-the level's own: half a megabyte that was wrong at its 180th level became 5.6 GB. Nobody is shown these texts.
+the level's own: half a megabyte that was wrong at its 180th level became 5.6 GB. Nobody is shown these texts. Nor are
+its warnings: Python would write what a schema says to the journal, lines and all, and remember each such text for ever.
 """
 
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -44,8 +47,16 @@ class _Text(str):
         return _SHORT
 
 
+@cache
+def _silence() -> None:
+    from avro.errors import AvroWarning
+
+    warnings.filterwarnings("ignore", category=AvroWarning)
+
+
 def parse(text: str) -> Schema:
     """Raises RecursionError if it is nested too deep, else what the library raises, which is all kinds."""
+    _silence()
     from avro.name import Names  # loaded with the first use
     from avro.schema import make_avsc_object
 

@@ -95,6 +95,20 @@ def test_a_schema_has_the_name_of_a_type(server: PulsarServer, topic: str) -> No
     connection.close()
 
 
+def test_what_a_schema_says_is_not_written_to_the_journal(server: PulsarServer, topic: str) -> None:
+    """Avro's library warns of a logical type that it does not know, or that is not of its type."""
+    connection = http.client.HTTPConnection(server.http, timeout=60)
+    for number, (kind, odd_one) in enumerate((("int", "x\nerror"), ("string", "date"), ("bytes", "decimal"))):
+        logical = {"type": kind, "logicalType": odd_one, "precision": "x"}
+        schema = {"type": "record", "name": "A", "fields": [{"name": "a", "type": logical}]}
+        body = json.dumps({"type": "AVRO", "schema": json.dumps(schema), "properties": {}})
+        connection.request("POST", f"/admin/v2/schemas/public/default/{topic}{number}/schema", body)
+        response = connection.getresponse()
+        assert (response.status, response.read()[:11]) == (200, b'{"version":')
+    connection.close()
+    assert "IgnoredLogicalType" not in server.stderr.read_text()
+
+
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_many_odd_bodies_are_no_fault_of_ours() -> None:
