@@ -348,3 +348,13 @@ def test_a_failover_consumer_hears_behind_the_answer_whether_it_is_the_active_on
         assert frame is not None
         names.append(frame.name)
     assert names == ["success", "active_consumer_change"]
+
+
+def test_a_range_of_hashes_may_end_beyond_the_last(wire: Wire, topic: str) -> None:
+    beyond = {"keySharedMode": 1, "hashRanges": [{"start": -3, "end": 65536}]}
+    wire.subscribe(topic, kind=3, keySharedMeta=beyond)
+    wire.producer(topic)
+    wire.flow(10)
+    for sequence in range(5):
+        wire.send(b"x", sequence=sequence, partition_key=f"k{sequence}")
+    assert len(wire.messages(5)) == 5

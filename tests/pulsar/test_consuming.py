@@ -400,3 +400,14 @@ def test_a_reader_of_some_keys_passes_over_windows_full_of_others(wire: Wire, to
     wire.subscribe(topic, "r", durable=False, start_message_id=first, keySharedMeta=wanted)
     wire.flow(1)
     assert wire.message().body.message_id.entryId == 20
+
+
+def test_a_marker_gets_a_receipt_and_comes_to_nobody(wire: Wire, topic: str) -> None:
+    """Brokers write them for each other; what a client sends so is acknowledged at once."""
+    wire.producer(topic)
+    wire.subscribe(topic)
+    wire.flow(10)
+    for sequence, fields in enumerate([{}, {"marker_type": 10}, {"marker_type": 21}, {}]):
+        wire.send(b"x", sequence=sequence, **fields)
+        wire.expect("send_receipt")
+    assert [frame.body.message_id.entryId for frame in wire.messages(2)] == [0, 3]

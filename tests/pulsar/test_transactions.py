@@ -318,6 +318,23 @@ def test_of_what_is_acknowledged_up_to_a_part_of_a_batch_the_rest_is_left(joined
 # --- the coordinator ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("half", [{"txnid_least_bits": 7}, {"txnid_most_bits": 0}])
+def test_half_an_id_is_of_no_transaction(joined: Wire, topic: str, half: dict[str, int]) -> None:
+    joined.flow(10)
+    joined.raw(send_frame(1, 0, entry_of(metadata(sequence_id=0), b"x"), **half))
+    place = joined.message().body.message_id
+    assert not joined.ack({"ledgerId": place.ledgerId, "entryId": place.entryId}, **half).HasField("error")
+    ends = joined.ask("getLastMessageId", "getLastMessageIdResponse", consumer_id=1)
+    assert ends.consumer_mark_delete_position.entryId == place.entryId, "it is finished"
+
+
+def test_a_receipt_in_a_transaction_has_the_highest_sequence_id_as_it_was_said(joined: Wire, topic: str) -> None:
+    of_txn = ids(begin(joined))
+    for said in ({}, {"highest_sequence_id": 2}, {"highest_sequence_id": 9}):
+        joined.raw(send_frame(1, 5, entry_of(metadata(sequence_id=5, **of_txn), b"x"), **of_txn, **said))
+        assert joined.expect("send_receipt").highest_sequence_id == said.get("highest_sequence_id", 0)
+
+
 def test_the_coordinator_answers_as_a_real_one(server: PulsarServer, wire: Wire, topic: str) -> None:
     found = wire.ask("partitionMetadata", "partitionMetadataResponse", topic=ASSIGN)
     assert found.partitions == 1

@@ -126,7 +126,7 @@ class PulsarServing(Pulsar):
     def _acknowledge(self, request: Request) -> None:
         """What C leaves to Python."""
         body = request.body
-        in_txn = body.HasField("txnid_least_bits") or body.HasField("txnid_most_bits")
+        in_txn = body.HasField("txnid_least_bits") and body.HasField("txnid_most_bits")
         (self._transactions.acknowledge if in_txn else self._consumers.acknowledge_ahead)(request)
 
     def listening(self, host: str, port: int) -> None:

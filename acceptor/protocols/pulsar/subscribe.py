@@ -73,8 +73,15 @@ def _names_ranges(body: Message) -> bool:
 
 
 def own_ranges(body: Message) -> Ranges:
-    """The hash slots that a consumer has named; consumers of other types get all messages whatever they name."""
-    return tuple((one.start, one.end) for one in body.keySharedMeta.hashRanges) if _names_ranges(body) else ()
+    """The hash slots that a consumer has named; consumers of other types get all messages whatever they name. A range
+    may reach beyond the slots that there are."""
+    if not _names_ranges(body):
+        return ()
+    named = [(one.start, one.end) for one in body.keySharedMeta.hashRanges]
+    return tuple(
+        (max(first, 0), min(last, lib.KEY_SLOTS - 1)) if first < lib.KEY_SLOTS and last >= 0 else (first, last)
+        for first, last in named
+    )
 
 
 def packed_ranges(ranges: Ranges) -> bytes:

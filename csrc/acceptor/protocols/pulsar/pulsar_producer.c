@@ -71,8 +71,9 @@ static struct headers headers_of(const struct pulsar_entry *entry, uint32_t most
     size_t bytes = (size_t)(entry->payload.at - entry->all.at);
     struct headers headers = {.bytes = bytes < HEADERS_MAX_BYTES ? (uint32_t)bytes : HEADERS_MAX_BYTES,
                               .tag = HEADERS_PULSAR};
-    /* No consumer may see an entry whose metadata is unreadable: its key_hash stays 0. */
-    if (!entry->is_whole || !pulsar_scan_metadata(entry->metadata, &metadata)) return headers;
+    /* No consumer may see an entry whose metadata is unreadable, or a marker, of those that brokers write for each
+     * other: its key_hash stays 0. */
+    if (!entry->is_whole || !pulsar_scan_metadata(entry->metadata, &metadata) || metadata.is_marker) return headers;
     headers.parts = metadata.messages < UINT16_MAX ? (uint16_t)metadata.messages : UINT16_MAX;
     headers.key_hash = pulsar_key_hash(&metadata);
     if (metadata.is_chunk) headers.key_hash |= KEY_HASH_CHUNK;
@@ -166,8 +167,9 @@ static void publish(struct acceptor *a, struct connection *c, struct pulsar_prod
     if (pending == NULL) return;
     pending->owner = producer->number;
     pending->sequence = send->sequence;
-    /* The receipt of a message that is alone says -1. */
-    pending->highest = send->has_highest && send->sequence <= send->highest ? send->highest : UINT64_MAX;
+    /* The receipt of a message that is alone says -1; of one in a transaction what its producer said, or 0. */
+    bool is_said = send->has_txn || (send->has_highest && send->sequence <= send->highest);
+    pending->highest = is_said ? send->highest : UINT64_MAX;
     producer->pending++;
     uint32_t messages = headers.parts > 0 ? headers.parts : 1;
     producer->counts[0].messages += messages;

@@ -32,15 +32,16 @@ bool pulsar_scan_send(struct pulsar_bytes bytes, struct pulsar_send *out) {
         switch (field.tag) {
         case PULSAR_TAG(1, PULSAR_VARINT): out->producer = field.number, seen |= 1; break;
         case PULSAR_TAG(2, PULSAR_VARINT): out->sequence = field.number, seen |= 2; break;
-        case PULSAR_TAG(4, PULSAR_VARINT): out->txn_least = field.number, out->has_txn = true; break;
-        case PULSAR_TAG(5, PULSAR_VARINT): out->txn_most = field.number, out->has_txn = true; break;
+        case PULSAR_TAG(4, PULSAR_VARINT): out->txn_least = field.number, seen |= 4; break;
+        case PULSAR_TAG(5, PULSAR_VARINT): out->txn_most = field.number, seen |= 8; break;
         case PULSAR_TAG(6, PULSAR_VARINT): out->highest = field.number, out->has_highest = true; break;
         case PULSAR_TAG(7, PULSAR_VARINT): out->is_chunk = field.number != 0; break;
         case PULSAR_TAG(8, PULSAR_VARINT): out->is_marker = field.number != 0; break;
         default: break;
         }
     }
-    return pulsar_is_done(bytes) && seen == 3;
+    out->has_txn = seen >> 2 == 3;
+    return pulsar_is_done(bytes) && (seen & 3) == 3;
 }
 
 bool pulsar_scan_flow(struct pulsar_bytes bytes, struct pulsar_flow *out) {
@@ -120,13 +121,14 @@ bool pulsar_scan_ack(struct pulsar_bytes bytes, struct pulsar_ids *out) {
             out->cumulative = field.number == 1, seen |= 2;
             break;
         case PULSAR_TAG(3, PULSAR_BYTES): out->count++; break;
-        case PULSAR_TAG(6, PULSAR_VARINT): out->txn_least = field.number, out->has_txn = true; break;
-        case PULSAR_TAG(7, PULSAR_VARINT): out->txn_most = field.number, out->has_txn = true; break;
+        case PULSAR_TAG(6, PULSAR_VARINT): out->txn_least = field.number, seen |= 4; break;
+        case PULSAR_TAG(7, PULSAR_VARINT): out->txn_most = field.number, seen |= 8; break;
         case PULSAR_TAG(8, PULSAR_VARINT): out->request = field.number, out->has_request = true; break;
         default: break;
         }
     }
-    return pulsar_is_done(bytes) && seen == 3 && ids_are_whole(*out);
+    out->has_txn = seen >> 2 == 3;
+    return pulsar_is_done(bytes) && (seen & 3) == 3 && ids_are_whole(*out);
 }
 
 bool pulsar_scan_redeliver(struct pulsar_bytes bytes, struct pulsar_ids *out) {

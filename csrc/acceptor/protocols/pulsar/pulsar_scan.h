@@ -53,6 +53,7 @@ bool pulsar_scan_command(struct pulsar_bytes bytes, struct pulsar_command *out);
 /* Added to the number of a transaction that only the command names, and not the metadata of its batch. The client in Go
  * names its producer's last transaction so, also when that is over: then the batch belongs to none. */
 #define PULSAR_TXN_OF_COMMAND (1ull << 63)
+/* has_txn: it has both halves of a transaction's id. */
 struct pulsar_send {
     uint64_t producer, sequence, highest, txn_least, txn_most;
     bool is_chunk, is_marker, has_txn, has_highest;
