@@ -203,7 +203,7 @@ struct producer_place {
 struct producer_terms {
     uint64_t max_delay_ms, max_message_bytes;
     uint32_t deduplicates, delays;
-    struct pulsar_rate rate, group;
+    struct pulsar_rate rate, group, broker;
 };
 struct consumer_wish {
     uint32_t shared;

@@ -59,8 +59,12 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "brokerDeleteInactiveTopicsEnabled": Option("false", _flag),
     "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds": Option("60", _number),
     "brokerDeleteInactiveTopicsMode": Option(INACTIVE_MODES[0], _one_of(*INACTIVE_MODES)),
+    "brokerPublisherThrottlingMaxByteRate": Option("0", _number),
+    "brokerPublisherThrottlingMaxMessageRate": Option("0", _number),
     "defaultNumPartitions": Option("1", _up_to(MAX_PARTITIONS)),
     "defaultNumberOfNamespaceBundles": Option("4", _up_to(MAX_BUNDLES)),
+    "dispatchThrottlingRateInByte": Option("0", _number),
+    "dispatchThrottlingRateInMsg": Option("0", _number),
     "dispatchThrottlingRatePerSubscriptionInByte": Option("0", _number),
     "dispatchThrottlingRatePerSubscriptionInMsg": Option("0", _number),
     "dispatchThrottlingRatePerTopicInByte": Option("0", _number),
@@ -77,6 +81,12 @@ OPTIONS: Final[Mapping[str, Option]] = {
     "subscribeRatePeriodPerConsumerInSecond": Option("30", _number),
     "subscribeThrottlingRatePerConsumer": Option("0", _number),
     "subscriptionTypesEnabled": Option("[Exclusive, Shared, Failover, Key_Shared]", _types),
+}
+
+# The rates of all topics together, whatever their own are: messages and bytes a second.
+_OF_ALL_TOPICS: Final = {
+    "broker_publish": ("brokerPublisherThrottlingMaxMessageRate", "brokerPublisherThrottlingMaxByteRate"),
+    "broker_dispatch": ("dispatchThrottlingRateInMsg", "dispatchThrottlingRateInByte"),
 }
 
 
@@ -111,6 +121,9 @@ class BrokerOptions:
 
     def _make(self) -> Json:
         found: Json = {}
+        for name, options in _OF_ALL_TOPICS.items():
+            if any(rate := [self.of(option) for option in options]):
+                found[name] = [*rate, 1]
         if self._are_set("dispatchThrottlingRatePerTopicIn"):
             found["topicDispatchRate"] = self._dispatching("dispatchThrottlingRatePerTopicIn")
         if self._are_set("dispatchThrottlingRatePerSubscriptionIn"):

@@ -91,6 +91,8 @@ def told(policies: Json) -> Json:
         "publish_messages": max(0, int(publish.get("publishThrottlingRateInMsg", 0))),
         "publish_bytes": max(0, int(publish.get("publishThrottlingRateInByte", 0))),
         "group": policies.get("resource_group"),
+        "broker_publish": policies.get("broker_publish"),
+        "broker_dispatch": policies.get("broker_dispatch"),
         "subscription_types": policies.get("subscription_types_enabled") or list(SUBSCRIPTION_TYPES),
         "auto_subscription": bool(
             (policies.get("autoSubscriptionCreationOverride") or {}).get("allowAutoSubscriptionCreation", True)

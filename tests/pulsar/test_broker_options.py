@@ -129,6 +129,33 @@ def test_rates_hold_for_those_that_are_there(broker: PulsarServer) -> None:
         assert time.monotonic() - begin >= 1.2
 
 
+def test_rates_of_the_broker_hold_for_all_topics_together(broker: PulsarServer) -> None:
+    """Whatever those of their namespaces are."""
+    topics = [f"persistent://{new(broker)}/t" for _ in range(2)]
+    set_option(broker, "brokerPublisherThrottlingMaxMessageRate", "100")
+    set_option(broker, "dispatchThrottlingRateInMsg", "50")
+    with Wire(broker.port).connect() as one, Wire(broker.port).connect() as other:
+        for wire, topic in zip((one, other), topics, strict=True):
+            rate = {"publishThrottlingRateInMsg": -1, "publishThrottlingRateInByte": -1}
+            namespace = topic.partition("://")[2].rpartition("/")[0]
+            assert asked(broker, "POST", f"namespaces/{namespace}/publishRate", rate)[0] == 204
+            wire.producer(topic)
+            wire.subscribe(topic)
+        begin = time.monotonic()
+        for i in range(80):
+            one.send(b"x", sequence=i)
+            other.send(b"x", sequence=i)
+        for wire in (one, other):
+            for _ in range(80):
+                wire.expect("send_receipt")
+        assert time.monotonic() - begin >= 0.5, "160 at 100 a second, 100 of them at once"
+        begin = time.monotonic()
+        for wire in (one, other):
+            wire.flow(40)
+            wire.messages(40)
+        assert time.monotonic() - begin >= 0.5, "80 at 50 a second, 50 of them at once"
+
+
 def test_topics_that_nobody_uses_go_when_the_broker_says_so(broker: PulsarServer) -> None:
     namespace = new(broker)
     assert asked(broker, "PUT", f"persistent/{namespace}/t")[0] == 204

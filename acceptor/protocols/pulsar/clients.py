@@ -17,7 +17,7 @@ from mq_shards.acceptor.engine import FAILED, Answer, Engine, WorkerRequest
 from mq_shards.acceptor.protocols.pulsar.ending import Ending
 from mq_shards.acceptor.protocols.pulsar.messages import Message, encode
 from mq_shards.acceptor.protocols.pulsar.names import MAX_PROPERTIES, MAX_PROPERTY_BYTES, TopicName
-from mq_shards.acceptor.protocols.pulsar.rates import NO_RATE, Rate
+from mq_shards.acceptor.protocols.pulsar.rates import NO_RATES, Rates
 from mq_shards.csrc._core import lib
 
 # ServerError
@@ -119,7 +119,7 @@ class Terms(NamedTuple):
     delays: bool = True
     max_delay_ms: int = 0
     max_message_bytes: int = 0  # 0: the broker's
-    rates: tuple[Rate, Rate] = (NO_RATE, NO_RATE)
+    rates: Rates = NO_RATES
 
 
 NO_TERMS: Final = Terms()
@@ -157,7 +157,7 @@ class Consumer:
     takes_any: bool = False  # it accepts whatever schema the topic has
     compacted: bool = False  # it reads the compacted view
     any_order: bool = False  # it would take the messages of a key in any order
-    rates: tuple[Rate, Rate] = (NO_RATE, NO_RATE)
+    rates: Rates = NO_RATES
     metadata: Mapping[str, str] = field(default_factory=lambda: NO_METADATA)
     properties: Mapping[str, str] = field(default_factory=lambda: NO_METADATA)  # of a subscription that is not durable
     kept_bytes: int = 0  # that count towards MAX_KEPT_BYTES

@@ -33,7 +33,7 @@ from mq_shards.acceptor.protocols.pulsar.liveness import Liveness
 from mq_shards.acceptor.protocols.pulsar.messages import Message
 from mq_shards.acceptor.protocols.pulsar.names import NON_PERSISTENT, TopicName
 from mq_shards.acceptor.protocols.pulsar.position import last_entry, position_of
-from mq_shards.acceptor.protocols.pulsar.rates import NO_RATE, Rate
+from mq_shards.acceptor.protocols.pulsar.rates import NO_RATES, Rates
 from mq_shards.acceptor.protocols.pulsar.returning import MOST_SEEKS, Returning
 from mq_shards.acceptor.protocols.pulsar.start import NO_ENTRY, Start, start_at, start_at_time
 from mq_shards.acceptor.protocols.pulsar.subscribe import EXCLUSIVE, FAILOVER, KEY_SHARED, MAX_UNACKED, SHARED
@@ -51,7 +51,7 @@ class Limits(NamedTuple):
 
     most_unacked: int = 0
     most_unacked_of_all: int = 0
-    rates: tuple[Rate, Rate] = (NO_RATE, NO_RATE)
+    rates: Rates = NO_RATES
     subscribes: int = 0  # most SUBSCRIBEs of a consumer ...
     within_s: int = 0  # ... in this time
 

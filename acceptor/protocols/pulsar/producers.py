@@ -294,4 +294,5 @@ def _packed(terms: Terms) -> bytes:
     return packed(
         "producer_terms", max_delay_ms=terms.max_delay_ms, deduplicates=terms.deduplicates, delays=terms.delays,
         max_message_bytes=terms.max_message_bytes, rate=terms.rates[0].fields(), group=terms.rates[1].fields(),
+        broker=terms.rates[2].fields(),
     )  # fmt: skip

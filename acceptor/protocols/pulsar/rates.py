@@ -4,7 +4,7 @@ its key. A rate that is changed gets another key, so it begins anew."""
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from mq_shards.acceptor.protocols.pulsar.names import TopicName
 from mq_shards.ringbuf.time_units import SECOND_NS
@@ -47,20 +47,28 @@ def _rate(told: Any, *of: str) -> Rate:  # noqa: ANN401
     return Rate(of, min(max(messages, 0), MAX_COUNT), min(max(count, 0), MAX_COUNT), period_s)
 
 
-def rates_of_producers(topic: TopicName, policies: dict[str, Any]) -> tuple[Rate, Rate]:
-    """The rates of all producers of a topic together, and of those of all topics of its namespace's resource group."""
+# The three that hold together for a producer or a consumer.
+Rates: TypeAlias = tuple[Rate, Rate, Rate]
+NO_RATES: Final[Rates] = (NO_RATE, NO_RATE, NO_RATE)
+
+
+def rates_of_producers(topic: TopicName, policies: dict[str, Any]) -> Rates:
+    """The rates of all producers of a topic together, of those of all topics of its namespace's resource group, and of
+    all of the broker."""
     told = policies.get("publish_messages", 0), policies.get("publish_bytes", 0), 1
     group = policies.get("group")
     return (
         _rate(told, topic.core, "publish"),
         _rate((group[1], group[2], 1), "", "group", group[0]) if group else NO_RATE,
+        _rate(policies.get("broker_publish"), "", "broker", "publish"),
     )
 
 
-def rates_of_consumers(topic: TopicName, subscription: str, policies: dict[str, Any]) -> tuple[Rate, Rate]:
-    """The rates of all consumers of the topic together, and of those of the subscription."""
+def rates_of_consumers(topic: TopicName, subscription: str, policies: dict[str, Any]) -> Rates:
+    """The rates of all consumers of the topic together, of those of the subscription, and of all of the broker."""
     own = policies.get("subscription_rates", {}).get(subscription)
     return (
         _rate(policies.get("dispatch"), topic.core, "dispatch"),
         _rate(own or policies.get("subscription_dispatch"), topic.core, "dispatch", subscription),
+        _rate(policies.get("broker_dispatch"), "", "broker", "dispatch"),
     )

@@ -345,7 +345,7 @@ static int64_t limit_producer(struct acceptor *a, struct connection *c, struct p
     producer->delays = terms.delays != 0;
     producer->max_delay_ms = terms.max_delay_ms;
     producer->max_message_bytes = terms.max_message_bytes < UINT32_MAX ? (uint32_t)terms.max_message_bytes : UINT32_MAX;
-    const struct pulsar_rate rates[PULSAR_RATES_OF_PRODUCER] = {terms.rate, terms.group};
+    const struct pulsar_rate rates[PULSAR_RATES_OF_PRODUCER] = {terms.rate, terms.group, terms.broker};
     return pulsar_limit_producer(a, c, producer, rates) ? CALL_DONE : CALL_CLOSED;
 }
 

@@ -28,8 +28,8 @@
 
 enum {
     PULSAR_MAX_PARTS = 16384,     /* most producers of a connection, and most consumers */
-    PULSAR_RATES_OF_PRODUCER = 2, /* the rate of its topic and that of a resource group */
-    PULSAR_RATES_OF_CONSUMER = 2, /* the rate of its topic and that of its subscription */
+    PULSAR_RATES_OF_PRODUCER = 3, /* the rates of its topic, of a resource group, and of the broker */
+    PULSAR_RATES_OF_CONSUMER = 3, /* the rates of its topic, of its subscription, and of the broker */
     PULSAR_MAX_PENDING = 1000,    /* most SENDs and acknowledgements under way on a connection */
     PULSAR_MAX_WITH_PYTHON = 256, /* most commands of a connection that Python has not answered */
     PULSAR_FRAME_HEAD = 8,

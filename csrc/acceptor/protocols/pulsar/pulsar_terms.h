@@ -20,7 +20,7 @@ struct producer_terms {
     uint64_t max_delay_ms;
     uint64_t max_message_bytes; /* 0: as the broker's */
     uint32_t deduplicates, delays;
-    struct pulsar_rate rate, group; /* of its topic, and of the resource group of its namespace */
+    struct pulsar_rate rate, group, broker; /* of its topic, of its namespace's resource group, and of the broker */
 };
 
 /* The arguments of "add-consumer"; that many struct key_range follow, and then the topic. */
