@@ -74,6 +74,7 @@ _DONE: Final[Mapping[str, Mapping[str, str]]] = {
     "/admin/v2/brokers/version": {"GET": "anybody"},
     "/admin/v2/brokers/ready": {"GET": "anybody"},
     "/admin/v2/namespaces/{tenant}": {"GET": "tenant:LIST_NAMESPACES"},
+    "/admin/namespaces/{tenant}/{cluster}": {"GET": "tenant:LIST_NAMESPACES"},
     _NAMESPACE: {"GET": "policy:ALL", "PUT": "tenant:CREATE_NAMESPACE", "DELETE": "tenant:DELETE_NAMESPACE"},
     f"{_NAMESPACE}/topics": {"GET": "namespace:GET_TOPICS"},
     f"{_NAMESPACE}/bundles": {"GET": "namespace:GET_BUNDLE"},

@@ -95,6 +95,15 @@ def prepare(server: PulsarServer, tenant: str) -> str:
     return f"{tenant}/ns"
 
 
+def test_who_administers_a_tenant_sees_its_namespaces_of_a_cluster(guarded: PulsarServer) -> None:
+    prepare(guarded, "older")
+    path = "/admin/namespaces/older/standalone"
+    assert request(guarded.http, "boss", "", "PUT", f"{path}/ns", {})["status"] == 204
+    assert request(guarded.http, "boss", "", "GET", path) == {"status": 200, "json": ["older/standalone/ns"]}
+    refused = request(guarded.http, "nobody", "", "GET", path)
+    assert refused["status"] == 401 and "[LIST_NAMESPACES] on tenant [older]" in refused["json"]["reason"]
+
+
 def grant(server: PulsarServer, namespace: str, role: str, *actions: str) -> None:
     done = request(server.http, "boss", "", "POST", f"namespaces/{namespace}/permissions/{role}", list(actions))
     assert done["status"] == 204
