@@ -67,6 +67,16 @@ def test_a_seek_finds_the_first_message_of_that_time_or_later(
         wire.ask("close_consumer", consumer_id=consumer)
 
 
+def test_a_time_below_zero_is_the_beginning(wire: Wire, topic: str) -> None:
+    """Java's clients send their signed numbers so."""
+    published(wire, topic, HOUR_MS)
+    wire.subscribe(topic, consumer=1)
+    wire.ask("seek", consumer_id=1, message_publish_time=MAX - 60_000)
+    wire.expect("close_consumer")
+    wire.subscribe(topic, consumer=2)
+    assert comes(wire, 2) == list(range(COUNT))
+
+
 def test_the_rest_api_finds_it_too(server: PulsarServer, wire: Wire, topic: str, base_ms: int) -> None:
     published(wire, topic, base_ms)
     wire.subscribe(topic)

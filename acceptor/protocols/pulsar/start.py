@@ -43,8 +43,9 @@ def start_at(message_id: Message, incarnation: int) -> Start:
 
 
 def start_at_time(request: Request, topic: TopicName, at_ms: int, found: Callable[[Start | None], None]) -> None:
-    """Calls `found` with the first message that was published at that time or later; None: the worker is gone."""
-    _Search(request, topic, at_ms, found).begin()
+    """Calls `found` with the first message that was published at that time or later; None: the worker is gone. A number
+    of 64 bits is a signed one, as at a real broker: Java's clients may go back to before 1970."""
+    _Search(request, topic, at_ms - (1 << 64) if at_ms > MAX_ID else at_ms, found).begin()
 
 
 @dataclass(slots=True, eq=False)
