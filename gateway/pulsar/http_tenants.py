@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, Final
 
-from mq_shards.acceptor.protocols.pulsar.names import NO_LISTENER, PulsarNameError, check_entity
+from mq_shards.acceptor.protocols.pulsar.names import NO_LISTENER, PERSISTENT, PulsarNameError, check_entity
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar import bundles
 from mq_shards.gateway.pulsar.catalog import CLUSTER, Json
@@ -147,6 +147,8 @@ class HttpTenants:
         self._control.namespace(name.namespace)
         if listener := call.fields.get("listenerName") or call.request.headers.get("x-pulsar-listenername"):
             raise RefusedError(500, "ServiceNotReady", NO_LISTENER.format(listener))
+        if name.domain == PERSISTENT and not await self._control.exists(name) and not self._control.may_make(name):
+            raise not_found(f"Topic not found {name}")
         urls = self._urls.as_asked(call.request.headers.get("host", ""))
         found = {
             "brokerUrl": urls.broker,

@@ -120,9 +120,9 @@ class HttpTopics:
 
     async def _partitions(self, call: Call) -> Answer:
         name = call.topic(self._control)
-        may_make = call.flag("checkAllowAutoCreation")
-        partitions = await self._control.partitions(name, create=may_make)
-        if not partitions and not may_make:
+        create = call.flag("checkAllowAutoCreation")
+        partitions = await self._control.partitions(name, create=create)
+        if not partitions and not (create and self._control.may_make(name)):
             await self._control.check_exists(name)
         found: dict[str, Any] = {"partitions": partitions, "deleted": False}
         topic = self._control.store.catalog.topic(name.namespace, str(name))

@@ -578,6 +578,31 @@ SCENES: Final[dict[str, list[Step]]] = {
         ("GET", "/lookup/v2/topic/persistent/public/nothing/sometopic"),
         ("GET", "/lookup/v2/topic/persistent/nobody/nothing/sometopic"),
     ],
+    "lookup of what is not there": [
+        ("PUT", "namespaces/public/unmade"),
+        ("POST", "namespaces/public/unmade/autoTopicCreation", {"allowAutoTopicCreation": False}),
+        *(
+            step
+            for domain in ("persistent", "non-persistent")
+            for step in (
+                ("PUT", f"{domain}/public/unmade/parts/partitions", 2),
+                *(
+                    ("GET", f"{before}/{domain}/public/unmade/{topic}{behind}")
+                    for topic in ("none", "none-partition-0", "parts", "parts-partition-0", "parts-partition-2")
+                    for before, behind in (
+                        ("/lookup/v2/topic", ""),
+                        ("/admin/v2", "/partitions"),
+                        ("/admin/v2", "/partitions?checkAllowAutoCreation=true"),
+                    )
+                ),
+                ("DELETE", f"{domain}/public/unmade/parts/partitions"),
+            )
+        ),
+        ("DELETE", "namespaces/public/unmade"),
+        ("PUT", f"{P}/looked/partitions", 1),
+        ("GET", f"/lookup/v2/topic/{P}/looked-partition-1"),
+        ("DELETE", f"{P}/looked/partitions"),
+    ],
     "brokers": [
         ("GET", "brokers/health"),
         ("GET", "brokers/ready"),
