@@ -31,11 +31,13 @@ from mq_shards.gateway.pulsar.policy_checks import (
     rate_of,
 )
 from mq_shards.gateway.pulsar.refusals import RefusedError, conflict, not_found, precondition, too_many
-from mq_shards.gateway.pulsar.requests import JSON, NO_CONTENT, Call, Handler, Routes, json_of, text_of
+from mq_shards.gateway.pulsar.requests import JSON, NO_CONTENT, Call, Handler, Routes, json_of, object_of, text_of
 
 ACTIONS: Final = ("produce", "consume", "functions", "sources", "sinks", "packages")
 GLOBAL: Final = "global"  # the cluster of a namespace that is of several
 MAX_ROLES: Final = 1000
+AUTH: Final = "auth_policies"
+_NOTHING_GRANTED: Final[Json] = {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}}
 ANTI_AFFINITY: Final = "anti_affinity_group"
 MAX_GROUP_BYTES: Final = 1024
 BOOKIES: Final = "bookie_affinity_group"
@@ -230,6 +232,8 @@ class HttpNamespaces:
         if ranges is not None:
             policies[bundles.KEY] = ranges
         await self._control.set_policies(call.namespace, policies)
+        if AUTH in policies:
+            self._control.permissions_changed(call.names["tenant"])
         return NO_CONTENT
 
     async def _delete(self, call: Call) -> Answer:
@@ -295,9 +299,7 @@ class HttpNamespaces:
         """Names of subscriptions are nobody's, whatever role uses them."""
         given = await call.json()
         self._found(call)
-        check_enum(given)
-        if given == "Prefix":
-            raise RefusedError(501, "NotAllowedError", "this broker does not tie names of subscriptions to roles")
+        _check_auth_mode(given)
         return NO_CONTENT
 
     async def _unload(self, call: Call) -> Answer:
@@ -311,7 +313,7 @@ class HttpNamespaces:
     @staticmethod
     def _granted(found: Namespace, to: str = "namespace_auth") -> dict[str, list[str]]:
         """Granted actions by role or, in subscription_auth_roles, roles by subscription."""
-        granted: dict[str, list[str]] = found.policies.get("auth_policies", {}).get(to, {})
+        granted: dict[str, list[str]] = found.policies.get(AUTH, {}).get(to, {})
         return granted
 
     async def _permissions(self, call: Call) -> Answer:
@@ -320,11 +322,9 @@ class HttpNamespaces:
         return json_of(found)
 
     async def _set_granted(self, call: Call, granted: dict[str, list[str]], to: str = "namespace_auth") -> Answer:
-        if len(granted) > MAX_ROLES or any(len(some) > MAX_ROLES for some in granted.values()):
-            raise too_many("there are as many roles as there may be")
-        before = self._found(call).policies.get("auth_policies", {})
-        empty: Json = {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}}
-        answer = await self._set(call, "auth_policies", {**empty, **before, to: granted})
+        _check_roles(granted)
+        before = self._found(call).policies.get(AUTH, {})
+        answer = await self._set(call, AUTH, {**_NOTHING_GRANTED, **before, to: granted})
         self._control.permissions_changed(call.names["tenant"])
         return answer
 
@@ -520,9 +520,44 @@ def _beside_others(policies: Json, policy: Policy, value: Any) -> Any:  # noqa: 
     return {**others, **(value or {})} or None
 
 
+def _check_auth_mode(given: Any) -> None:  # noqa: ANN401
+    check_enum(given)
+    if given == "Prefix":
+        raise RefusedError(501, "NotAllowedError", "this broker does not tie names of subscriptions to roles")
+
+
+def _check_roles(granted: dict[str, list[str]]) -> None:
+    if len(granted) > MAX_ROLES or any(len(some) > MAX_ROLES for some in granted.values()):
+        raise too_many("there are as many roles as there may be")
+
+
+def _given_permissions(given: Json) -> Json:
+    """What roles may do in a namespace that is made. Permissions of single topics are of topics that are there."""
+    if given.get("destination_auth"):
+        raise RefusedError(501, "NotAllowedError", "a namespace is made without permissions of single topics")
+    found = {**_NOTHING_GRANTED}
+    for to in ("namespace_auth", "subscription_auth_roles"):
+        granted = object_of({} if given.get(to) is None else given[to])
+        lists = {name: some for name, some in granted.items() if some is not None}
+        if not all(isinstance(some, list) and all(isinstance(one, str) for one in some) for some in lists.values()):
+            raise RefusedError(400, "MetadataError", f"{to} has a list for each name")
+        _check_roles(lists)
+        found[to] = lists
+    found["namespace_auth"] = {
+        role: [action for action in ACTIONS if action in some] for role, some in found["namespace_auth"].items()
+    }
+    found["subscription_auth_roles"] = {
+        name: sorted(set(some)) for name, some in found["subscription_auth_roles"].items()
+    }
+    return found
+
+
 def _given_policies(given: Json) -> Json:
     """The policies with which a namespace is made: those that can be set one by one, checked in the same way."""
     found: Json = {}
+    _check_auth_mode(given.get("subscription_auth_mode"))
+    if given.get(AUTH) is not None:
+        found[AUTH] = _given_permissions(object_of(given[AUTH]))
     for policy in POLICIES.values():
         wanted = given.get(policy.key)
         if policy.of_cluster and wanted is not None:

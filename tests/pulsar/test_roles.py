@@ -141,6 +141,28 @@ def test_who_loses_a_permission_loses_what_it_had_and_others_keep_it(guarded: Pu
         assert not second.pending("close_producer") and not second.pending("close_consumer")
 
 
+def test_a_namespace_is_made_with_the_permissions_that_are_given(guarded: PulsarServer) -> None:
+    namespace = prepare(guarded, "granted")
+    made = namespace + "-at-once"
+    roles = {"one": ["produce", "consume", "fly"], "two": None}
+    given = {"auth_policies": {"namespace_auth": roles, "subscription_auth_roles": {"s": ["one"]}}}
+    assert request(guarded.http, SUPER, "", "PUT", f"namespaces/{made}", given)["status"] == 204
+    shown = request(guarded.http, SUPER, "", "GET", f"namespaces/{made}")["json"]["auth_policies"]
+    assert sorted(shown["namespace_auth"].pop("one")) == ["consume", "produce"]
+    expected = {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {"s": ["one"]}}
+    assert shown == expected
+    with Wire(guarded.port) as wire:
+        connect(wire, "one")
+        wire.producer(f"persistent://{made}/t")
+    for wrong in ([], {"namespace_auth": ["one"]}, {"namespace_auth": {"one": "produce"}},
+                  {"subscription_auth_roles": {"s": "one"}}):  # fmt: skip
+        answer = request(guarded.http, SUPER, "", "PUT", f"namespaces/{namespace}-not", {"auth_policies": wrong})
+        assert answer["status"] == 400, wrong
+    for more in ({"auth_policies": {"destination_auth": {"t": {"one": ["consume"]}}}},
+                 {"subscription_auth_mode": "Prefix"}):  # fmt: skip
+        assert request(guarded.http, SUPER, "", "PUT", f"namespaces/{namespace}-not", more)["status"] == 501, more
+
+
 def test_grants_survive_a_broker_that_is_killed(tmp_path: Path) -> None:
     options = settings(tmp_path)
     data_dir = tmp_path / "data"
