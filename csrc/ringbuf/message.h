@@ -368,7 +368,6 @@ enum access {
 struct attach {
     uint32_t access; /* enum access */
     uint32_t unused; /* 0 */
-    uint64_t epoch;  /* the client's count of its reconnections: a higher one replaces a lower one of the same name */
     uint64_t least;  /* the attach is refused if the topic's epoch is above this; NO_PLACE: never */
 };
 enum attach_refusal { ATTACH_NAME_TAKEN = 1, ATTACH_EXCLUDED, ATTACH_OTHERS, ATTACH_OUTDATED };

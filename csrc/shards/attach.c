@@ -72,24 +72,16 @@ static uint32_t first_waiting(struct worker *w, const struct topic *t) {
     return first;
 }
 
-/* Whether it is the same client, back with a higher epoch. */
-static bool takes_place_of(const struct worker *w, uint32_t client, const struct wish *wish, uint32_t same) {
-    return at(w, same)->client == client && at(w, same)->epoch < wish->attach.epoch;
-}
-
 /* Why the producer cannot attach, or 0; `in_the_way` is the one that prevents it. */
-static uint32_t refusal(struct worker *w, uint32_t client, uint32_t topic, const struct wish *wish,
-                        uint32_t *in_the_way) {
+static uint32_t refusal(struct worker *w, uint32_t topic, const struct wish *wish, uint32_t *in_the_way) {
     const struct topic *t = topic_at(&w->topics, topic);
     const struct attach *a = &wish->attach;
-    uint32_t same = map_find(&w->attachments.by_name, wish->place);
     uint32_t waiting = first_waiting(w, t), there = somebody(w, t);
-    *in_the_way = same;
-    if (same && !takes_place_of(w, client, wish, same)) return ATTACH_NAME_TAKEN;
+    *in_the_way = map_find(&w->attachments.by_name, wish->place);
+    if (*in_the_way) return ATTACH_NAME_TAKEN;
     *in_the_way = t->exclusive ? t->exclusive : waiting;
-    if (same == *in_the_way) *in_the_way = 0;
     if (a->access == ACCESS_SHARED && *in_the_way) return ATTACH_EXCLUDED;
-    if (!*in_the_way && there != same) *in_the_way = there;
+    if (!*in_the_way) *in_the_way = there;
     if (a->access == ACCESS_EXCLUSIVE && *in_the_way) return t->exclusive || waiting ? ATTACH_EXCLUDED : ATTACH_OTHERS;
     bool waits = a->access == ACCESS_WAIT && *in_the_way;
     *in_the_way = 0;
@@ -205,7 +197,6 @@ static uint32_t join(struct worker *w, uint32_t client, uint32_t topic, const st
                                          .next = t->producers,
                                          .access = (uint8_t)wish->attach.access,
                                          .arrival = ++w->attachments.arrivals,
-                                         .epoch = wish->attach.epoch,
                                          .place = wish->place,
                                          .name_bytes = wish->name_bytes,
                                          .name = name};
@@ -272,14 +263,12 @@ enum outcome attach(struct worker *w, uint32_t client, uint32_t topic, const str
     if (outcome != DONE) return outcome;
     wish.place = place_of(w, topic, wish.name, wish.name_bytes);
     struct topic *t = topic_at(&w->topics, topic);
-    uint32_t why = status == STATUS_OK ? refusal(w, client, topic, &wish, &in_the_way) : 0;
+    uint32_t why = status == STATUS_OK ? refusal(w, topic, &wish, &in_the_way) : 0;
     if (why && in_the_way && client_at(&w->clients, at(w, in_the_way)->client)->acceptor == NOBODY) return MORE;
     if (why) {
         refuse(w, client, topic, m, why, in_the_way);
         return DONE;
     }
-    uint32_t same = map_find(&w->attachments.by_name, wish.place);
-    if (status == STATUS_OK && same) throw_out(w, same);
     if (status == STATUS_OK && wish.attach.access == ACCESS_FENCE && !throw_all_out(w, topic)) return MORE;
     if (status == STATUS_OK && !(attached = join(w, client, topic, m, &wish))) status = STATUS_NO_SPACE;
     if (status == STATUS_OK && wish.attach.access == ACCESS_WAIT) {

@@ -26,8 +26,7 @@ struct attached {
     uint8_t access; /* enum access */
     bool waits;
     uint64_t arrival; /* counts the producers of the worker; of those that wait, the lowest goes first */
-    uint64_t epoch;
-    uint64_t place; /* in the map of names */
+    uint64_t place;   /* in the map of names */
     size_t name_bytes;
     char *name;
 };

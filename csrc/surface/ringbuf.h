@@ -106,7 +106,7 @@ struct producer_part {
 };
 struct attach {
     uint32_t access, unused;
-    uint64_t epoch, least;
+    uint64_t least;
 };
 struct topic_figures {
     uint32_t name_bytes, flags, channels, shard;

@@ -265,7 +265,7 @@ void say_publish_each(uint32_t acceptor, struct connection *c) {
 /* Few names, so that they are often taken. */
 void say_attach(uint32_t acceptor, struct connection *c) {
     uint32_t topic = pick(TOPICS), worker = shard_of(topic) % WORKERS;
-    struct attach a = {.access = pick(16) ? pick(4) : pick(6), .epoch = pick(3), .least = pick(3) ? NO_PLACE : pick(3)};
+    struct attach a = {.access = pick(16) ? pick(4) : pick(6), .least = pick(3) ? NO_PLACE : pick(3)};
     static const uint32_t lengths[] = {0, ATTACH_NAME_MAX, ATTACH_NAME_MAX + 1};
     size_t name_bytes = pick(8) ? 1 : lengths[pick(3)];
     memcpy(scratch, &a, sizeof a);

@@ -318,9 +318,11 @@ def test_what_comes_behind_a_close_in_one_packet_is_not_stored(server: PulsarSer
         assert other.expect("send_receipt").message_id.entryId == 0
 
 
-def test_a_producer_comes_back_with_a_higher_epoch(wire: Wire, topic: str) -> None:
+def test_a_producer_comes_back_with_a_higher_epoch_and_takes_no_other_ones_name(wire: Wire, topic: str) -> None:
     wire.producer(topic, producer_name="n", epoch=0)
-    assert wire.producer(topic, producer=2, producer_name="n", epoch=1).producer_name == "n"
+    wire.ask("producer", "error", topic=topic, producer_id=2, producer_name="n", epoch=1)
+    wire.ask("close_producer", producer_id=1)
+    assert wire.producer(topic, producer=1, producer_name="n", epoch=1).producer_name == "n"
 
 
 def test_what_was_sent_stays_in_order_for_a_consumer(wire: Wire, topic: str) -> None:

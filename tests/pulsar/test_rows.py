@@ -33,7 +33,7 @@ ROWS: Final[dict[str, tuple[str, ...]]] = {
     "PRODUCER: names, epochs, access modes, schemas, an initial subscription": (
         "producers of one name", "an older epoch", "an initial subscription",
         "test_producing.py::test_a_producer_is_given_a_name_or_keeps_its_own",
-        "test_producing.py::test_a_producer_comes_back_with_a_higher_epoch",
+        "test_producing.py::test_a_producer_comes_back_with_a_higher_epoch_and_takes_no_other_ones_name",
         "test_producing.py::test_a_producer_brings_a_subscription_along",
     ),
     "SEND: batches, highest sequence ids, chunks": (

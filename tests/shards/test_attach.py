@@ -11,7 +11,7 @@ from mq_shards.csrc._core import lib
 from tests.shards.bench import GONE, OK, SHARDS, Answer
 from tests.shards.subscriptions import Channels, delivered, drop_oldest, roll
 
-ATTACH = struct.Struct("<IIQQ")
+ATTACH = struct.Struct("<IIQ")
 PART = struct.Struct("<QQII")
 SHARED, EXCLUSIVE, WAIT, FENCE = range(4)
 NONE, FULL, INVALID, FENCED = lib.STATUS_NONE, lib.STATUS_FULL, lib.STATUS_INVALID, lib.STATUS_FENCED
@@ -19,9 +19,9 @@ NEVER = lib.NO_PLACE
 HOURS_6 = 6 * 3600
 
 
-def attach(bench: Channels, conn: int, number: int, name: str, access: int = SHARED, *, epoch: int = 0,
+def attach(bench: Channels, conn: int, number: int, name: str, access: int = SHARED, *,
            least: int = NEVER, topic: str = "t") -> Answer:  # fmt: skip
-    body = ATTACH.pack(access, 0, epoch, least) + name.encode()
+    body = ATTACH.pack(access, 0, least) + name.encode()
     slot = bench.raw(lib.MSG_ATTACH, conn, topic=bench.topic(topic), pri=number, body=body)
     answers = bench.turn()
     (answer,) = [a for a in answers if a.kind == lib.MSG_ATTACH and a.slot == slot]
@@ -68,14 +68,6 @@ def test_a_name_is_one_producers_in_a_topic(bench: Channels) -> None:
     assert attach(bench, 2, 8, "n").status == OK
     bench.raw(GONE, 2)
     assert attach(bench, 1, 7, "n").status == OK
-
-
-def test_a_higher_epoch_of_the_same_connection_takes_the_name(bench: Channels) -> None:
-    assert attach(bench, 1, 1, "n", epoch=3).status == OK
-    assert refusal(attach(bench, 1, 2, "n", epoch=3)) == (lib.ATTACH_NAME_TAKEN, 1)
-    assert attach(bench, 1, 2, "n", epoch=4).status == OK
-    assert told(bench) == [(1, 1, 0, 0)]
-    assert (detach(bench, 1, 1), detach(bench, 1, 2)) == (lib.STATUS_NOT_FOUND, OK)
 
 
 def test_who_waits_is_the_one_in_turn(bench: Channels) -> None:
@@ -170,7 +162,7 @@ def test_an_epoch_is_never_given_twice(bench: Channels) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", ATTACH.pack(0, 0, 0, 0), ATTACH.pack(4, 0, 0, 0) + b"n", ATTACH.pack(0, 0, 0, 0) + b"n" * 1025]
+    "body", [b"", ATTACH.pack(0, 0, 0), ATTACH.pack(4, 0, 0) + b"n", ATTACH.pack(0, 0, 0) + b"n" * 1025]
 )
 def test_what_is_no_attach_is_refused(bench: Channels, body: bytes) -> None:
     slot = bench.raw(lib.MSG_ATTACH, 1, topic=bench.topic("t"), pri=1, body=body)

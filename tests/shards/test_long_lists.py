@@ -18,7 +18,7 @@ from tests.shards.turns import roomy
 
 LONG = 4500  # more than WORKER_LONG_WALK, csrc/shards/worker_state.h
 ASKED = 30
-ATTACH = struct.Struct("<IIQQ")
+ATTACH = struct.Struct("<IIQ")
 
 
 bench = pytest.fixture(roomy)
@@ -97,7 +97,7 @@ def test_who_makes_channels_where_there_are_many(bench: Channels) -> None:
 
 
 def attach(bench: Channels, conn: int, number: int, access: int = SHARED) -> int:
-    body = ATTACH.pack(access, 0, 0, (1 << 64) - 1) + b"p%d" % number
+    body = ATTACH.pack(access, 0, (1 << 64) - 1) + b"p%d" % number
     return bench.raw(lib.MSG_ATTACH, conn, topic=bench.topic("t"), pri=number, body=body)
 
 

@@ -21,7 +21,7 @@ FIRST = 16  # LETS_GO_AT_ONCE
 AT_ONCE = PIECE // 4  # WORKER_LETTING_GO, csrc/shards/worker_state.h
 TURNS = 2 * MANY // AT_ONCE
 EXCLUSIVE = struct.pack("<HHIIII", lib.POLICY_EXCLUSIVE, 0, 0, 0, 0, 0)
-ATTACH = struct.Struct("<IIQQ")
+ATTACH = struct.Struct("<IIQ")
 SHARED, ALONE = range(2)  # enum access
 
 
@@ -42,7 +42,7 @@ def subscribe_many(bench: Channels) -> None:
 
 
 def attach(bench: Channels, conn: int, number: int, access: int) -> int:
-    body = ATTACH.pack(access, 0, 0, lib.NO_PLACE) + b"p%d" % number
+    body = ATTACH.pack(access, 0, lib.NO_PLACE) + b"p%d" % number
     return bench.raw(lib.MSG_ATTACH, conn, topic=1, pri=number, body=body)
 
 

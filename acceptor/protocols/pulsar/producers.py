@@ -103,7 +103,7 @@ class Producers:
         asked = request.ask(
             lib.MSG_ATTACH, producer.topic, lambda answer: self._attached(request, producer, answer, may_look),
             topic=self._desk.engine.bind(producer.topic.core.encode()), pri=producer.number,
-            body=packed("attach", access=producer.mode, epoch=body.epoch, least=least) + producer.name.encode(),
+            body=packed("attach", access=producer.mode, least=least) + producer.name.encode(),
         )  # fmt: skip
         if not asked:
             self._drop(request.client, producer)
