@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import http.client
 import itertools
+import socket
+import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final
 
+from tests.nsq import frames
 from tests.pulsar.campaign import COMMIT, MAX, Line, compact, compacted, read_all
 from tests.pulsar.servers import PulsarServer
-from tests.pulsar.wire import entry_of, metadata, payload_of, send_frame
+from tests.pulsar.wire import Frame, entry_of, metadata, payload_of, send_frame
 from tests.servers import wait_until
 
 TIMEOUT_S: Final = 60
@@ -23,14 +26,16 @@ SHARED: Final = 1
 MOST_OPEN: Final = 4
 NAME: Final = "model"
 CONFLICT: Final = 23
+DELAY_MS: Final = 3_600_000
 _names = itertools.count()
 
 
 @dataclass
 class Entry:
-    key: str
+    key: str | None
     txn: int | None  # open
     payload: bytes
+    is_delayed: bool = False  # for longer than the play lasts: a Shared subscription does not get it, readers do
     gone: bool = False  # aborted
     acknowledged: bool = False
     pending: int | None = None  # in which transaction it is acknowledged
@@ -54,11 +59,16 @@ class Topic:
 
     def waiting(self) -> list[int]:
         """What the subscription has for whoever comes."""
-        return [i for i in self.readable() if not self.entries[i].acknowledged and self.entries[i].pending is None]
+        entries = self.entries
+        return [i for i in self.deliverable() if not entries[i].acknowledged and entries[i].pending is None]
+
+    def deliverable(self) -> list[int]:
+        return [i for i in self.readable() if not self.entries[i].is_delayed]
 
     def compact(self) -> None:
         self.horizon = self.end()
         last = {self.entries[i].key: i for i in self.readable()}
+        last.pop(None, None)
         self.view = set(last.values())
 
     def end_transaction(self, txn: int, *, commit: bool) -> None:
@@ -105,24 +115,47 @@ class Play:
         """Only what has come is acknowledged."""
         entry = self.topic.entries[at]
         if not entry.acknowledged and entry.pending is None and at not in self._seen:
-            for frame in self._line.frames:
-                if frame.name == "message":
-                    self._seen.add(int(frame.body.message_id.entryId))
+            self._seen |= {self._place(frame) for frame in self._line.frames if frame.name == "message"}
             self._line.frames = [frame for frame in self._line.frames if frame.name != "message"]
             while at not in self._seen:
-                self._seen.add(int(self._line.message().body.message_id.entryId))
+                self._seen.add(self._place(self._line.message()))
+
+    def _place(self, frame: Frame) -> int:
+        self._ledger = int(frame.body.message_id.ledgerId)
+        return int(frame.body.message_id.entryId)
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
-    def send(self, key: str, txn: int | None = None) -> None:
+    def send(self, key: str, txn: int | None = None, *, is_delayed: bool = False) -> None:
         of_txn = {} if txn is None else {"txnid_least_bits": txn, "txnid_most_bits": 0}
         payload, sequence = b"%d" % len(self.topic.entries), next(self._sequences)
-        head = metadata(sequence_id=sequence, partition_key=key, **of_txn)
+        later = {"deliver_at_time": time.time_ns() // 1_000_000 + DELAY_MS} if is_delayed else {}
+        head = metadata(sequence_id=sequence, partition_key=key, **of_txn, **later)
         self._line.raw(send_frame(1, sequence, entry_of(head, payload), **of_txn))
         place = self._line.expect("send_receipt").message_id
         assert place.entryId == len(self.topic.entries), "no place is left out"
         self._ledger = int(place.ledgerId)
-        self.topic.entries.append(Entry(key, txn, payload))
+        self.topic.entries.append(Entry(key, txn, payload, is_delayed))
+
+    def send_later(self, key: str, of: int | None) -> None:
+        if of is None or self._open:
+            self.send(key, None if of is None else self._open[of % len(self._open)], is_delayed=True)
+
+    def publish(self, *, is_put: bool) -> None:
+        """As a client of beanstalkd or NSQ does, who knows neither keys nor transactions."""
+        payload, name, server = b"%d" % len(self.topic.entries), self._name.encode(), self._server()
+        port = server.beanstalk_port if is_put else server.other_port
+        said, done = b"  V2" + frames.pub(self._name, payload), b"OK"
+        if is_put:
+            said, done = b"use %s\r\nput 0 0 60 %d\r\n%s\r\n" % (name, len(payload), payload), b"INSERTED"
+        with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT_S) as client:
+            client.sendall(said)
+            heard = b""
+            while done not in heard:
+                data = client.recv(4096)
+                assert data and b"E_" not in heard, heard
+                heard += data
+        self.topic.entries.append(Entry(None, None, payload))
 
     def begin(self) -> None:
         if len(self._open) == MOST_OPEN:
@@ -151,13 +184,13 @@ class Play:
 
     def acknowledge(self, which: int, of: int | None = None) -> None:
         """A message that was delivered; in a transaction or not."""
-        known = self.topic.readable()
+        known = self.topic.deliverable()
         if not known or (of is not None and not self._open):
             return
         at = known[which % len(known)]
         entry = self.topic.entries[at]
-        place = {"ledgerId": self._ledger, "entryId": at}
         self._delivered(at)
+        place = {"ledgerId": self._ledger, "entryId": at}
         if of is None:
             if entry.pending is None:
                 self._line.ack(place)
@@ -177,7 +210,7 @@ class Play:
     def seek(self, which: int) -> None:
         """To a message, from which on nothing is acknowledged then; what a transaction has acknowledged stays so."""
         at = which % (len(self.topic.entries) + 1)
-        if at == len(self.topic.entries) or not self.topic.entries:
+        if at == len(self.topic.entries) or not self._ledger:
             return
         self._line.requests += 1
         message_id = {"ledgerId": self._ledger, "entryId": at}
@@ -216,9 +249,9 @@ class Play:
                 (i, entries[i].payload) for i in expected
             ], "compacted" if compacted_view else "whole"
         self._anew()
-        waiting = [int(self._line.message().body.message_id.entryId) for _ in self.topic.waiting()]
+        waiting = [self._place(self._line.message()) for _ in self.topic.waiting()]
         self._line.ask("getLastMessageId", "getLastMessageIdResponse", consumer_id=1)
-        waiting += [int(frame.body.message_id.entryId) for frame in self._line.frames if frame.name == "message"]
+        waiting += [self._place(frame) for frame in self._line.frames if frame.name == "message"]
         self._line.frames, self._seen = [], set(waiting)
         assert sorted(waiting) == self.topic.waiting(), f"{waiting} and not {self.topic.waiting()} wait"
 

@@ -1,4 +1,5 @@
-"""Transactions, compaction, seek and acknowledgements against a model; and with processes killed between."""
+"""Transactions, compaction, delays, seeks, acknowledgements and what other protocols publish against a model; and with
+processes killed between."""
 
 from __future__ import annotations
 
@@ -17,6 +18,8 @@ keys = st.sampled_from("abc")
 steps = st.one_of(
     st.tuples(st.just("send"), keys),
     st.tuples(st.just("send"), keys),
+    st.tuples(st.just("send_later"), keys, st.none() | numbers),
+    st.tuples(st.just("publish"), st.booleans()),
     st.tuples(st.just("begin")),
     st.tuples(st.just("send_in"), numbers, keys),
     st.tuples(st.just("send_in"), numbers, keys),
@@ -44,6 +47,8 @@ def play(victim: Victim, script: list[tuple[Any, ...]]) -> None:
     for name, *arguments in [*script, ("look",), ("figures",)]:
         if name in ("commit", "abort"):
             one.end(*arguments, commit=name == "commit")
+        elif name == "publish":
+            one.publish(is_put=arguments[0])
         else:
             getattr(one, name)(*arguments)
     one.close()
