@@ -27,6 +27,12 @@ def test_a_producer_is_given_a_name_or_keeps_its_own(wire: Wire, topic: str) -> 
     assert wire.producer(topic, producer=2, producer_name="other").producer_name == "mine"
 
 
+def test_a_name_that_is_given_leaves_room_for_a_message_of_the_limit_less_32_bytes(wire: Wire, topic: str) -> None:
+    """So much is what the client in C++ calls the usual size of metadata."""
+    name = wire.producer(topic).producer_name
+    assert len(metadata(producer_name=name, sequence_id=127, publish_time=1 << 41)) <= 32
+
+
 def test_receipts_come_in_the_order_of_each_producers_messages(wire: Wire, topic: str) -> None:
     topics = 8
     for producer in range(topics):

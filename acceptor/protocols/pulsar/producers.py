@@ -3,6 +3,7 @@ topic's worker decides (MSG_ATTACH, csrc/shards/attach.c), so its decisions hold
 
 from __future__ import annotations
 
+import base64
 import itertools
 import os
 from collections.abc import Callable
@@ -10,7 +11,6 @@ from typing import Final
 
 from mq_shards.acceptor import engine
 from mq_shards.acceptor.engine import Answer
-from mq_shards.acceptor.protocol import Broker
 from mq_shards.acceptor.protocols.pulsar.clients import (
     MAX_PRODUCER_METADATA,
     NOT_ALLOWED,
@@ -43,13 +43,14 @@ TermsOf = Callable[[TopicName], Terms]
 
 
 class Producers:
-    def __init__(self, desk: Desk, broker: Broker, liveness: Liveness, terms: TermsOf) -> None:
+    def __init__(self, desk: Desk, liveness: Liveness, terms: TermsOf) -> None:
         """`terms` returns those of a topic."""
         self._desk = desk
         self._liveness = liveness
         self._terms = terms
         # Unique to this process: deduplication knows names for hours, so no generated name may be used twice.
-        self._prefix = f"standalone-{os.urandom(8).hex()}-{broker.acceptor}"
+        # And short, since each message has it: clients reckon with metadata of 32 bytes when they fill it.
+        self._prefix = f"mq-{base64.b64encode(os.urandom(8), altchars=b'._').decode().rstrip('=')}"
         self._made = 0
         self._waiting: dict[Producer, tuple[Request, Answer]] = {}
 
