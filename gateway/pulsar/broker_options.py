@@ -122,8 +122,8 @@ class BrokerOptions:
     def _make(self) -> Json:
         found: Json = {}
         for name, options in _OF_ALL_TOPICS.items():
-            if any(rate := [self.of(option) for option in options]):
-                found[name] = [*rate, 1]
+            if any(both := [self.of(option) for option in options]):
+                found[name] = [*both, 1]
         if self._are_set("dispatchThrottlingRatePerTopicIn"):
             found["topicDispatchRate"] = self._dispatching("dispatchThrottlingRatePerTopicIn")
         if self._are_set("dispatchThrottlingRatePerSubscriptionIn"):

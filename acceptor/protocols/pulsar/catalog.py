@@ -99,7 +99,7 @@ class Catalog:
 
     def _to_ask_for(self) -> Iterator[tuple[str, list[str]]]:
         """So many topics at a time, as there may be very many."""
-        seen = set()
+        seen: set[str] = set()
         used = (str(name.base) for core in list(self._used()) if (name := topic_of_core(core)) is not None)
         topics = itertools.chain(list(self._own), used)
         while some := list(itertools.islice(topics, OWN_AT_ONCE)):
