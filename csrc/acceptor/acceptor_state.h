@@ -114,6 +114,9 @@ struct acceptor {
     struct worker_link links[BOARD_MAX_WORKERS];
     struct worker_link *hearing; /* the link whose message is being handled; NULL: none */
     uint64_t published_to;       /* workers with requests not yet published on their ring, as bits */
+    uint64_t unhurried_to;       /* workers with such as need not wake them: see peer_send_unhurried */
+    uint64_t shown_to;           /* workers that have been shown these and not been woken since, as bits ... */
+    uint64_t wake_ns;            /* ... and when they are, unless something else wakes them before */
     struct mesh_link mesh[BOARD_MAX_ACCEPTORS];
     uint64_t mesh_there; /* acceptors with a link, as bits */
     bool bridges;        /* some topics are bridged: see bridge.h */

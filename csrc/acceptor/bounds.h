@@ -149,9 +149,10 @@
 /* Work in one turn: little enough that an answer among many deliveries leaves soon. */
 #define EVENTS_PER_TURN   256
 #define ACCEPTS_PER_TURN  64
-#define REPLIES_PER_TURN  1024 /* of one worker */
-#define FEW_EVENTS        2    /* with no more sockets than this, there is time for each */
-#define RECEIVES_PER_WAKE 16   /* connections read before the workers are told */
+#define REPLIES_PER_TURN  1024     /* of one worker */
+#define FEW_EVENTS        2        /* with no more sockets than this, there is time for each */
+#define UNHURRIED_NS      1000000u /* after which a worker is woken for what nobody waits for */
+#define RECEIVES_PER_WAKE 16       /* connections read before the workers are told */
 #define TURNS_PER_POLL    64
 
 /* Python takes some 25 ms for each MB of a command. So it is given one larger than this a turn, and all other clients

@@ -8,15 +8,27 @@
 /* Sends a request of a kind that may be joined with its neighbours; see requests.c. */
 void requests_send(struct worker_link *link, const struct message *request);
 
-/* Sends a message, unless the worker is gone. */
-static inline void peer_send(struct acceptor *a, uint32_t worker, const struct message *message, const void *body) {
+/* Sends a message, unless the worker is gone; the caller has it published. */
+static inline void peer_put(struct acceptor *a, uint32_t worker, const struct message *message, const void *body) {
     struct worker_link *link = &a->links[worker];
     if (link->channel == NULL) return;
-    a->published_to |= bit_of(worker);
     if (request_each_has(message->kind) && message->body_bytes == 0)
         requests_send(link, message);
     else
         channel_send(link->channel, message, body, message->body_bytes);
+}
+
+static inline void peer_send(struct acceptor *a, uint32_t worker, const struct message *message, const void *body) {
+    a->published_to |= bit_of(worker);
+    peer_put(a, worker, message, body);
+}
+
+/* Sends a message that nobody waits for. A worker that sleeps is not woken for it within UNHURRIED_NS: mostly something
+ * else wakes it before. */
+static inline void peer_send_unhurried(struct acceptor *a, uint32_t worker, const struct message *message,
+                                       const void *body) {
+    a->unhurried_to |= bit_of(worker);
+    peer_put(a, worker, message, body);
 }
 
 /* Sends a message about a connection that has no reply. */

@@ -242,7 +242,7 @@ static void turn_over(struct acceptor *a) {
 }
 
 static void publish_all(struct acceptor *a) {
-    if (a->published_to != 0) peers_publish(a);
+    if ((a->published_to | a->unhurried_to) != 0) peers_publish(a);
     if (a->mesh_published_to != 0) mesh_publish(a);
 }
 
@@ -385,6 +385,7 @@ static int timeout_until(const struct acceptor *a, bool forever, uint64_t deadli
     uint64_t until = forever ? UINT64_MAX : deadline, due;
     /* Wakes a little after the timer is due, so that the coarse clock has reached it. */
     if (timers_next(a, &due) && due + COARSE_CLOCK_NS < until) until = due + COARSE_CLOCK_NS;
+    if (a->shown_to != 0 && a->wake_ns + COARSE_CLOCK_NS < until) until = a->wake_ns + COARSE_CLOCK_NS;
     if (until == UINT64_MAX) return most == INT_MAX ? -1 : most;
     uint64_t now = clock_ns();
     if (now >= until) return 0;

@@ -62,7 +62,17 @@ bool peers_hear(struct acceptor *a) {
 
 /* --- backlogs ----------------------------------------------------------------------------------------------------- */
 
+static void wake_shown(struct acceptor *a) {
+    if (a->shown_to == 0 || a->now_ns < a->wake_ns) return;
+    for (uint64_t rest = a->shown_to; rest != 0; rest &= rest - 1) {
+        struct channel *channel = a->links[first_of(rest)].channel;
+        if (channel != NULL) channel_wake(channel);
+    }
+    a->shown_to = 0;
+}
+
 void peers_look(struct acceptor *a) {
+    wake_shown(a);
     for (uint32_t w = 0; w < a->workers; w++) {
         struct worker_link *link = &a->links[w];
         if (link->channel == NULL) continue;
@@ -72,14 +82,27 @@ void peers_look(struct acceptor *a) {
     }
 }
 
+static void show(struct acceptor *a, uint64_t workers) {
+    for (uint64_t rest = workers; rest != 0; rest &= rest - 1) {
+        struct worker_link *link = &a->links[first_of(rest)];
+        if (link->channel == NULL) continue;
+        if (!channel_show(link->channel)) link->backlogged = channel_backlogged(link->channel);
+    }
+    if (a->shown_to == 0) a->wake_ns = a->now_ns + UNHURRIED_NS;
+    a->shown_to |= workers;
+}
+
 void peers_publish(struct acceptor *a) {
+    const uint64_t unhurried = a->unhurried_to & ~a->published_to;
+    if (unhurried != 0) show(a, unhurried);
     for (uint64_t rest = a->published_to; rest != 0; rest &= rest - 1) {
         struct worker_link *link = &a->links[first_of(rest)];
         if (link->channel == NULL) continue;
         channel_publish(link->channel);
         link->backlogged = channel_backlogged(link->channel);
     }
-    a->published_to = 0;
+    a->shown_to &= ~a->published_to;
+    a->published_to = a->unhurried_to = 0;
 }
 
 size_t peers_trim(struct acceptor *a) {
@@ -235,6 +258,8 @@ void acceptor_peer_gone(struct acceptor *a, uint32_t worker) {
     link->channel = NULL;
     link->backlogged = false;
     a->published_to &= ~bit_of(worker);
+    a->unhurried_to &= ~bit_of(worker);
+    a->shown_to &= ~bit_of(worker);
     for (uint32_t i = 0; i < a->highest_index; i++)
         if (a->table[i] != NULL) lose(a, a->table[i], worker);
     wake_self(a);

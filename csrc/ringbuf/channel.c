@@ -502,6 +502,21 @@ bool channel_publish(struct channel *channel) {
     return publish_to(channel, channel_tail(channel));
 }
 
+bool channel_show(struct channel *channel) {
+    const bool waits = channel->overflow.first != NULL || channel->lane.first != NULL;
+    if (waits || channel_broken(channel)) {
+        channel_publish(channel);
+        return false;
+    }
+    channel->publishable = channel->out.tail;
+    (void)ring_show_to(&channel->out, channel->out.tail);
+    return true;
+}
+
+void channel_wake(struct channel *channel) {
+    if (!channel_broken(channel)) ring_wake(&channel->out);
+}
+
 bool channel_publish_to(struct channel *channel, uint64_t tail) {
     bool published = publish_to(channel, tail);
     /* What this moves becomes visible with the next call. */

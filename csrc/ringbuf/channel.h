@@ -103,6 +103,10 @@ bool channel_unseen(const struct channel *channel, uint64_t place);
  * the overflow queue becomes visible when it moves into the ring. */
 bool channel_publish(struct channel *channel);
 bool channel_publish_to(struct channel *channel, uint64_t tail);
+/* Makes what was sent visible to a peer that is awake, and wakes none: it hears of it when something else wakes it, or
+ * by channel_wake. False: it was published, as the ring has no room for all. */
+bool channel_show(struct channel *channel);
+void channel_wake(struct channel *channel);
 /* When the peer is gone: channel_receive() goes on with what it had sent and not published, as far as it has noted that
  * and it is whole. False if there is nothing. */
 bool channel_take_unpublished(struct channel *channel);

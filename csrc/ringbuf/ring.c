@@ -221,12 +221,23 @@ bool ring_producer_look(struct ring_producer *producer, uint64_t record_bytes) {
     return producer->tail - head + record_bytes <= producer->data_bytes;
 }
 
-bool ring_publish_to(struct ring_producer *producer, uint64_t tail) {
+bool ring_show_to(struct ring_producer *producer, uint64_t tail) {
     assert(tail - producer->published <= producer->tail - producer->published);
     if (tail == producer->published) return false;
     producer->published = tail;
     /* release: whoever sees this tail sees the records before it; pairs with the acquire in ring_consumer_look. */
     atomic_store_explicit(&producer->shared->tail, tail, memory_order_release);
+    return true;
+}
+
+void ring_wake(struct ring_producer *producer) {
+    /* relaxed: if seen late, it costs only a needless wake-up. */
+    if (atomic_load_explicit(&producer->shared->head, memory_order_relaxed) == producer->published) return;
+    if (wake_if_asleep(&producer->shared->consumer_asleep, producer->wake_fd)) producer->wakes++;
+}
+
+bool ring_publish_to(struct ring_producer *producer, uint64_t tail) {
+    if (!ring_show_to(producer, tail)) return false;
     if (wake_if_asleep(&producer->shared->consumer_asleep, producer->wake_fd)) producer->wakes++;
     return true;
 }

@@ -209,6 +209,10 @@ static inline void *ring_extend(struct ring_producer *producer, uint64_t place, 
 /* Makes everything committed before `tail` (a value that producer->tail had) visible, and wakes the consumer if it
  * sleeps. False if there was nothing new. */
 bool ring_publish_to(struct ring_producer *producer, uint64_t tail);
+/* The same without waking the consumer. */
+bool ring_show_to(struct ring_producer *producer, uint64_t tail);
+/* Wakes the consumer if it sleeps and has not given back all that it may see. */
+void ring_wake(struct ring_producer *producer);
 static inline bool ring_publish(struct ring_producer *producer) {
     return ring_publish_to(producer, producer->tail);
 }

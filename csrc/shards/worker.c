@@ -39,6 +39,9 @@ enum {
     CONTROL_EVERY_TURNS = 256, /* a worker that never sleeps still looks at its control fd */
     WANTS_EVERY_TURNS = 16,    /* how often it looks whether some log is half full */
     LOOK_AGAIN_NS = 1000000,
+    FEW_MESSAGES = 16, /* a turn that brings no more, for no more subscriptions, ... */
+    FEW_SUBSCRIPTIONS = 4,
+    FEW_BYTES = 64 << 10,       /* ... and no larger ones, is answered together with their deliveries */
     MUCH_BYTES = 32 << 10,      /* after so much has been written at a stretch ... */
     SPIN_AFTER_MUCH_NS = 10000, /* ... no longer is spun than a wake-up costs in processor time */
 };
@@ -175,10 +178,12 @@ static bool take_in(struct worker *w, uint32_t acceptor) {
             break;
         }
         done += message_count(m);
+        w->taken_bytes += m->body_bytes;
         requests_run_parked(w);
     }
     /* This channel can carry no answers any more; a new process gets new rings. */
     if (channel_broken(p->channel)) process_die("a ring is not to be believed, or out of memory");
+    w->taken += done;
     return done > 0;
 }
 
@@ -341,10 +346,19 @@ static bool take_in_all(struct worker *w) {
     return busy;
 }
 
+/* Whether this turn has little to deliver: only what it took in, and that is little. */
+static bool delivers_little(const struct worker *w) {
+    uint32_t subscription = w->subscriptions.due_first;
+    for (uint32_t i = 0; subscription && i < FEW_SUBSCRIPTIONS; i++)
+        subscription = worker_subscription(w, subscription)->next_due;
+    return !subscription && !w->was_due && w->taken <= FEW_MESSAGES && w->taken_bytes <= FEW_BYTES;
+}
+
 /* Answers publishers before the deliveries of their messages are made. Finishes are written first, as before any
- * answer. */
+ * answer. Few deliveries are made in less time than this takes: a write, and a wake-up for the acceptor, of their own.
+ */
 static void answer_before_deliveries(struct worker *w) {
-    if (w->sync == SYNC_ALWAYS || w->sync_errno || !w->subscriptions.due_first) return;
+    if (w->sync == SYNC_ALWAYS || w->sync_errno || !w->subscriptions.due_first || delivers_little(w)) return;
     subscriptions_write(w);
     if (!flush_logs(w) || is_owed(w)) return;
     release_all(w);
@@ -366,6 +380,9 @@ bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
     durations_turn(&w->durations, w->count, now_ns);
     if (w->steps > w->most_steps) w->most_steps = w->steps;
     w->steps = w->walked = 0;
+    w->taken = 0;
+    w->taken_bytes = 0;
+    w->was_due = w->subscriptions.due_first != 0;
     w->turns++;
     if (!w->failing) {
         busy = go_on(w);

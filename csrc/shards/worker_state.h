@@ -155,6 +155,9 @@ struct worker {
     uint64_t steps, most_steps; /* messages and topics touched in this turn; the most in any */
     uint64_t spare_until;       /* see worker_spare */
     uint64_t walked;            /* see WORKER_TURN_WALK */
+    uint64_t taken_bytes;       /* bodies of the messages taken in in this turn */
+    uint32_t taken;             /* their number, as message_count counts them */
+    bool was_due;               /* earlier turns have left something to deliver */
     uint64_t turns;
     uint32_t piece; /* WORKER_TURN_STEPS, unless a test has set less */
 

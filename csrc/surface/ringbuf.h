@@ -337,6 +337,8 @@ size_t channel_trim(struct channel *channel, uint64_t now_ns);
 uint64_t channel_tail(const struct channel *channel);
 bool channel_publish(struct channel *channel);
 bool channel_publish_to(struct channel *channel, uint64_t tail);
+bool channel_show(struct channel *channel);
+void channel_wake(struct channel *channel);
 const struct message *channel_receive(struct channel *channel);
 struct channel_place {
     uint64_t in_ring;

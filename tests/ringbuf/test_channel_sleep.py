@@ -33,6 +33,38 @@ def test_only_a_sleeper_is_woken_and_only_once(pair: tuple[End, End]) -> None:
     assert lib.channel_counters(sender.channel).wakes == 1
 
 
+def test_what_is_only_shown_wakes_nobody_until_it_is_asked_to(pair: tuple[End, End]) -> None:
+    sender, receiver = pair
+    assert receiver.may_sleep()
+    sender.send(1)
+    assert lib.channel_show(sender.channel)
+    assert receiver.wake_ups() == 0
+    lib.channel_wake(sender.channel)
+    lib.channel_wake(sender.channel)
+    assert receiver.wake_ups() == 1
+    assert [number for number, _ in receiver.receive_all()] == [1]
+    assert receiver.may_sleep()
+    lib.channel_wake(sender.channel)
+    assert receiver.wake_ups() == 0, "it has had all"
+
+
+def test_who_is_about_to_sleep_sees_what_is_only_shown(pair: tuple[End, End]) -> None:
+    sender, receiver = pair
+    sender.send(1)
+    assert lib.channel_show(sender.channel)
+    assert not receiver.may_sleep()
+    assert [number for number, _ in receiver.receive_all()] == [1]
+
+
+def test_what_finds_no_room_is_published_instead_of_shown(pair: tuple[End, End]) -> None:
+    sender, receiver = pair
+    assert receiver.may_sleep()
+    for number in range(10):
+        sender.send(number, bytes(900))
+    assert not lib.channel_show(sender.channel)
+    assert receiver.wake_ups() == 1
+
+
 def test_a_full_eventfd_is_a_wake_up_that_is_there_already(pair: tuple[End, End]) -> None:
     sender, receiver = pair
     os.eventfd_write(receiver.wake_fd, 2**64 - 2)

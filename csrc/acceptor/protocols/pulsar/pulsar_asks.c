@@ -11,6 +11,20 @@ void pulsar_tell_worker(struct acceptor *a, struct connection *c, const struct p
     peer_send(a, consumer->worker, &message, body);
 }
 
+/* Who may leave fewer messages unacknowledged may be waiting for the next one. */
+enum { UNHURRIED_UNACKED = 1000 };
+
+void pulsar_tell_finished(struct acceptor *a, struct connection *c, const struct pulsar_consumer *consumer,
+                          struct message finish, const void *body) {
+    finish.conn = c->number;
+    finish.consumer = consumer->number;
+    const bool is_limited = consumer->most_unacked > 0 && consumer->most_unacked < UNHURRIED_UNACKED;
+    if (is_limited)
+        peer_send(a, consumer->worker, &finish, body);
+    else
+        peer_send_unhurried(a, consumer->worker, &finish, body);
+}
+
 void pulsar_tell_permits(struct acceptor *a, struct connection *c, const struct pulsar_consumer *consumer,
                          uint64_t permits) {
     pulsar_tell_worker(a, c, consumer, (struct message){.kind = MSG_CREDIT, .flags = MSG_PERMITS, .credit = permits},

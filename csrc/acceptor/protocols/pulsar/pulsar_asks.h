@@ -7,6 +7,9 @@
 /* Sends a message about a consumer to its worker. */
 void pulsar_tell_worker(struct acceptor *a, struct connection *c, const struct pulsar_consumer *consumer,
                         struct message message, const void *body);
+/* The same for a FINISH that nobody asked an answer for: its worker need not be woken at once. */
+void pulsar_tell_finished(struct acceptor *a, struct connection *c, const struct pulsar_consumer *consumer,
+                          struct message finish, const void *body);
 void pulsar_tell_permits(struct acceptor *a, struct connection *c, const struct pulsar_consumer *consumer,
                          uint64_t permits);
 

@@ -46,7 +46,7 @@ static void ack_one(struct acceptor *a, struct connection *c, const struct pulsa
         finish.flags |= MSG_PARTS;
         finish.body_bytes = (uint32_t)(id->words * sizeof *id->set);
     }
-    pulsar_tell_worker(a, c, consumer, finish, id->set);
+    pulsar_tell_finished(a, c, consumer, finish, id->set);
 }
 
 /* Acknowledges all messages up to this one; if that is a batch with a bitmap, those before it and the parts that are
@@ -58,7 +58,7 @@ static void ack_upto(struct acceptor *a, struct connection *c, const struct puls
     for (uint32_t i = 0; i < id->words && i < PULSAR_ACK_WORDS; i++) any |= id->set[i];
     if (any != 0) ack_one(a, c, consumer, id);
     if (any != 0 && id->entry == 0) return;
-    pulsar_tell_worker(
+    pulsar_tell_finished(
         a, c, consumer,
         (struct message){.kind = MSG_FINISH, .flags = MSG_UPTO, .seq = any != 0 ? id->entry - 1 : id->entry}, NULL);
 }
