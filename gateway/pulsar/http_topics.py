@@ -231,8 +231,8 @@ class HttpTopics:
         await self._stats.position(name)
         await self._control.core.terminate(name.core)
         await self._control.clients.terminated(str(name))
-        # Of a batch a real broker names the entry alone here.
-        return json_of({**message_id(name, await self._stats.position(name)), "batchIndex": -1})
+        # A real broker names the entry alone here.
+        return json_of({**message_id(name, await self._stats.position(name)), "partitionIndex": -1, "batchIndex": -1})
 
     async def _last(self, call: Call) -> Answer:
         name = await self._one(call)

@@ -205,6 +205,7 @@ class Stats:
         times = []
         for subscription, figures in found["subscriptions"].items():
             if not figures["msgBacklog"]:
+                figures["earliestMsgPublishTimeInBacklog"] = -1
                 continue
             try:
                 where = await self._control.core.position(name.core, subscription)

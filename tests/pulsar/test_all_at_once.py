@@ -123,6 +123,8 @@ def test_all_partitions_are_terminated(server: PulsarServer, namespace: str) -> 
         assert {number: one["entryId"] for number, one in found.items()} == {"0": -1, "1": -1}
         assert {one["partitionIndex"] for one in found.values()} == {-1}  # the key names the partition
         wire.expect("close_producer")
+        again = ask(server, "POST", f"{path}-partition-1/terminate")["json"]
+        assert (again["entryId"], again["partitionIndex"]) == (-1, -1)
         for partition in range(2):
             topic = f"persistent://{namespace}/p-partition-{partition}"
             assert wire.ask("producer", "error", topic=topic, producer_id=2).error == 15

@@ -9,7 +9,7 @@ import time
 import urllib.request
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from mq_shards.gateway.catalog import Topic as Figures
 from mq_shards.gateway.pulsar.clients import Clients, Connected
@@ -26,6 +26,8 @@ from tests.pulsar.control_side import SmallClients
 from tests.pulsar.servers import PulsarServer, running, stopped
 from tests.pulsar.wire import Wire, entry_of, metadata
 from tests.servers import wait_until
+
+EARLIEST: Final = "earliestMsgPublishTimeInBacklog"
 
 
 def test_metrics_have_a_real_brokers_names_with_what_is_so(server: PulsarServer, topic: str) -> None:
@@ -185,6 +187,7 @@ def test_stats_are_true(server: PulsarServer, topic: str) -> None:
         wire.producer(topic)
         wire.subscribe(topic, "shared", 1)
         wire.subscribe(topic, "exclusive", 0, 2)
+        assert stats("?getEarliestTimeInBacklog=true")["subscriptions"]["shared"][EARLIEST] == -1, "there is none"
         for i in range(6):
             wire.send(b"123", sequence=i, publish_time=1000 + i)
             wire.expect("send_receipt")
@@ -194,7 +197,7 @@ def test_stats_are_true(server: PulsarServer, topic: str) -> None:
         wire.messages(5, 2)
         found = stats("?getEarliestTimeInBacklog=true")
         shared, exclusive = found["subscriptions"]["shared"], found["subscriptions"]["exclusive"]
-        names = ("type", "msgBacklog", "unackedMessages", "msgOutCounter", "earliestMsgPublishTimeInBacklog")
+        names = ("type", "msgBacklog", "unackedMessages", "msgOutCounter", EARLIEST)
         assert [shared[name] for name in names] == ["Shared", 5, 3, 4, 1001]
         assert [exclusive[name] for name in names] == ["Exclusive", 6, 0, 5, 1000]
         assert (shared["consumers"][0]["unackedMessages"], exclusive["consumers"][0]["unackedMessages"]) == (3, 0)

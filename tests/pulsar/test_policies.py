@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
+from mq_shards.acceptor.protocols.pulsar.names import topic_name
+from mq_shards.acceptor.protocols.pulsar.rates import Rate
 
 from tests.pulsar.policy_scenes import scenes
 from tests.pulsar.record_roles import POLICY_TRANSCRIPTS, play, request
@@ -18,6 +20,7 @@ from tests.pulsar.test_roles import settings, unlike
 from tests.pulsar.wire import Frame, Wire, batch_of, entry_of, metadata, payload_of, send_frame
 from tests.servers import wait_until
 
+BOARD_RATES: Final = 65_536  # csrc/ringbuf/board.h
 RECORDED: Final[dict[str, list[dict[str, Any]]]] = json.loads(POLICY_TRANSCRIPTS.read_text())
 
 
@@ -524,6 +527,33 @@ def test_one_subscription_may_have_a_rate_of_its_own(quick: PulsarServer, namesp
         assert len(wire.pending("message")) < 20
         assert request(quick.http, "", "", "DELETE", f"{path}/slow/dispatchRate")["status"] == 204
         wire.messages(20, 1)
+
+
+def test_a_rate_that_takes_the_place_of_another_on_the_board_begins_with_nothing_used_up(
+    quick: PulsarServer, namespace: str
+) -> None:
+    """That of a shorter period is over, but its times are not long ago by the longer one."""
+
+    def place(topic: str, messages: int, seconds: int) -> int:
+        of = (topic_name(topic).core, "dispatch")
+        return int(Rate(of, messages, 0, seconds).fields()["key"]) % BOARD_RATES
+
+    first = f"persistent://{namespace}/first"
+    taken = place(first, 1000, 1)
+    second = next(name for i in itertools.count() if place(name := f"persistent://{namespace}/{i}", 10, 3600) == taken)
+    with Wire(quick.port).connect() as wire:
+        for number, (topic, messages, seconds) in enumerate([(first, 1000, 1), (second, 10, 3600)], 1):
+            wire.producer(topic, number)
+            wire.subscribe(topic, consumer=number)
+            limit = {**rate(DISPATCH, messages), "ratePeriodInSecond": seconds}
+            post(quick, f"{topic.replace('://', '/')}/dispatchRate", limit)
+            if number == 2:
+                time.sleep(2.1)  # the first one's is over
+            wire.producer(topic + "-new", number + 10)  # comes behind what the acceptor is told of the rate
+            wire.flow(100, number)
+            for i in range(10):
+                wire.send(b"x", number, sequence=i)
+            assert len(wire.messages(10, number)) == 10
 
 
 def test_who_subscribes_too_often_is_refused(quick: PulsarServer, namespace: str) -> None:

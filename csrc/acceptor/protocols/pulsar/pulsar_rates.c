@@ -53,11 +53,15 @@ static struct rate_bucket *bucket_of(const struct acceptor *a, const struct puls
         if (found == NULL && is_free(at, rate_now(a))) found = at;
     }
     if (found == NULL) return &all[rate->key % BOARD_RATES];
-    /* A rate that takes it at the same moment shares it. Its old times are past by a period: nothing is used up. */
+    /* A rate that takes it at the same moment shares it. Nothing of this one is used up; its old times are past by a
+     * period of the one before, which may be shorter. */
     uint64_t there = read_of(&found->key);
     if (atomic_compare_exchange_strong_explicit(&found->key, &there, rate->key, memory_order_relaxed,
-                                                memory_order_relaxed))
+                                                memory_order_relaxed)) {
         atomic_store_explicit(&found->period_ns, rate->period_ns, memory_order_relaxed);
+        atomic_store_explicit(&found->messages_until, 0, memory_order_relaxed);
+        atomic_store_explicit(&found->bytes_until, 0, memory_order_relaxed);
+    }
     return found;
 }
 
