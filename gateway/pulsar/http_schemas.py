@@ -6,7 +6,7 @@ import base64
 from typing import Any, Final
 
 import orjson
-from mq_shards.acceptor.protocols.pulsar.names import PERSISTENT, TopicName, has_cluster
+from mq_shards.acceptor.protocols.pulsar.names import NON_PERSISTENT, PERSISTENT, TopicName, has_cluster
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar.catalog import Json, Schema
 from mq_shards.gateway.pulsar.control import NAMESPACE_NOT_FOUND, NO_NAMESPACE, Control
@@ -33,11 +33,16 @@ class HttpSchemas:
         }
 
     def _name(self, call: Call, *, made: bool = False) -> TopicName:
-        """`made`: somebody must have made its namespace."""
+        """The path says no domain: it is the topic that is not persistent if only that has a schema. `made`: somebody
+        must have made its namespace."""
         names = call.names
-        name = self._control.name(f"{PERSISTENT}://{names['tenant']}/{names['namespace']}/{names['topic']}")
+        name, other = (
+            self._control.name(f"{domain}://{names['tenant']}/{names['namespace']}/{names['topic']}")
+            for domain in (PERSISTENT, NON_PERSISTENT)
+        )
         self._control.namespace(name.namespace, NO_NAMESPACE if made else NAMESPACE_NOT_FOUND, made=made)
-        return name
+        has_schema = self._control.store.catalog.schema
+        return other if has_schema(str(name.base)) is None and has_schema(str(other.base)) is not None else name
 
     async def _get(self, call: Call) -> Answer:
         found = self._control.store.catalog.schema(str(self._name(call).base))

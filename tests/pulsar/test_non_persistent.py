@@ -51,6 +51,20 @@ def test_a_message_is_for_those_who_are_there(wire: Wire, server: PulsarServer, 
     assert payload_of(wire.message(2)) == b"b"
 
 
+def test_its_schema_is_shown_where_no_other_topic_of_that_name_has_one(
+    wire: Wire, server: PulsarServer, topic: str
+) -> None:
+    asked = ("GET", f"schemas/public/default/{topic}/schema")
+    schema = {"name": "s", "schema_data": b"", "type": 1}
+    wire.producer(f"non-persistent://public/default/{topic}", schema=schema)
+    assert play(server.http, asked)["json"]["type"] == "STRING"
+    assert play(server.http, ("POST", asked[1], {"type": "INT32", "schema": "", "properties": {}}))["status"] == 409
+    wire.producer(topic, producer=2, schema={"name": "s", "schema_data": b"", "type": 8})
+    assert play(server.http, asked)["json"]["type"] == "INT32"
+    assert play(server.http, ("DELETE", asked[1]))["status"] == 200
+    assert play(server.http, asked)["json"]["type"] == "STRING"
+
+
 def test_there_is_nothing_to_go_back_to(wire: Wire, server: PulsarServer, topic: str) -> None:
     name = f"non-persistent://public/default/{topic}"
     wire.producer(name)
