@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,6 +14,8 @@ from typing import Any, Final
 import orjson
 
 TEXT: Final = "text/plain; charset=utf-8"
+MAX_REASON: Final = 2048  # characters
+_NOT_IN_A_LINE: Final = re.compile(r"[^ -~]")
 _REASONS: Final = {status.value: status.phrase for status in HTTPStatus}
 
 
@@ -34,9 +37,10 @@ class Answer:
     status: int
     body: bytes | memoryview = b""
     headers: Mapping[str, str] = field(default_factory=dict)
+    reason: str = ""  # of the status line; none: the usual one
 
     def encode(self, connection: str, *, with_body: bool = True, is_old: bool = False) -> bytes:
-        head = encode_head(self.status, self.headers, len(self.body), connection, is_old=is_old)
+        head = encode_head(self.status, self.headers, len(self.body), connection, is_old=is_old, reason=self.reason)
         return head + self.body if with_body else head
 
 
@@ -45,11 +49,12 @@ def json_answer(data: Mapping[str, Any], status: int = 200, headers: Mapping[str
 
 
 def encode_head(
-    status: int, headers: Mapping[str, str], body_bytes: int, connection: str, *, is_old: bool = False
+    status: int, headers: Mapping[str, str], body_bytes: int, connection: str, *, is_old: bool = False, reason: str = ""
 ) -> bytes:
     """The head of an answer. `connection`: the value of that header, or "". `is_old`: to a request of HTTP/1.0. Headers
-    must not contain line ends."""
-    lines = [f"HTTP/1.{0 if is_old else 1} {status} {_REASONS.get(status, 'Unknown')}"]
+    must not contain line ends. Of `reason` there is what a status line can have."""
+    phrase = _NOT_IN_A_LINE.sub("?", reason[:MAX_REASON]) or _REASONS.get(status, "Unknown")
+    lines = [f"HTTP/1.{0 if is_old else 1} {status} {phrase}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     lines += [f"Content-Length: {body_bytes}", f"Date: {_date(int(time.time()))}", "Server: mq-shards"]
     if connection:

@@ -5,8 +5,10 @@ Statuses, {"reason": ...} and the error pages are those of a real broker.
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import logging
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qsl, unquote
@@ -46,14 +48,14 @@ class PulsarHttp:
         try:
             return await self._respond(request)
         except RefusedError as error:
-            return json_answer({"reason": error.reason}, error.status)
+            return _refused(error.status, error.reason)
         except StoreError as error:
-            return json_answer({"reason": str(error)}, 503)
+            return _refused(503, str(error))
         except HttpError as error:
-            return json_answer({"reason": error.message}, error.status, error.headers)
+            return _refused(error.status, error.message, error.headers)
         except Exception:
             log.exception("cannot serve %s %.200r", request.method, request.target)
-            return json_answer({"reason": "An unexpected error occurred in the server"}, 500)
+            return _refused(500, "An unexpected error occurred in the server")
 
     async def _respond(self, request: Request) -> Answer:
         raw, _, query = request.target.partition("?")
@@ -128,6 +130,11 @@ class _Node:
         self.named: dict[str, _Node] = {}
         self.anything: _Node | None = None
         self.methods: dict[str, Handler] = {}
+
+
+def _refused(status: int, reason: str, headers: Mapping[str, str] | None = None) -> Answer:
+    """The reason is in the status line too: Java's clients that look topics up by HTTP say what that says."""
+    return dataclasses.replace(json_answer({"reason": reason}, status, headers), reason=reason)
 
 
 def page(status: int, uri: str, message: str = "") -> Answer:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
+from http.client import HTTPConnection
 
 import pytest
 
@@ -193,3 +195,16 @@ def test_a_topic_whose_name_has_a_line_end_is_refused_by_that_name(server: Pulsa
         said = play(server.http, (method, f"persistent/public/default/a%0Ab{path}"))
         assert said["status"] == 412 and "must not have a line end" in said["json"]["reason"]
     assert not any("\n" in name for name in play(server.http, ("GET", "persistent/public/default"))["json"])
+
+
+def test_the_status_line_says_why_a_request_is_refused(server: PulsarServer, topic: str) -> None:
+    def said(path: str) -> tuple[int, str]:
+        with contextlib.closing(HTTPConnection(server.http, timeout=10)) as connection:
+            connection.request("GET", f"/admin/v2/{path}")
+            answer = connection.getresponse()
+            return answer.status, answer.reason
+
+    path = f"persistent/public/default/{topic}"
+    assert said(f"{path}/partitions") == (404, f"Topic persistent://public/default/{topic} not found")
+    assert said(f"{path}%C3%A9%01/partitions")[1] == f"Topic persistent://public/default/{topic}?? not found"
+    assert said("nothing") == (404, "Not Found")
