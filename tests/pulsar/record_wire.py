@@ -29,7 +29,7 @@ KEPT: Final = (
 )  # fmt: skip
 LISTING: Final = ("getTopicsOfNamespaceResponse", "watchTopicListSuccess", "watchTopicUpdate")
 LISTS: Final = ("topics", "topic", "new_topics", "deleted_topics")
-NAME: Final = re.compile(r"\bstandalone-[0-9a-f-]+|\bmq-[\w.]{11}-\d+")  # that a broker has given
+NAME: Final = re.compile(r"\bstandalone-[0-9a-f-]+|\bmq\d+-[\w.]{11}-\d+")  # that a broker has given
 CHANNEL: Final = re.compile(r"0x[0-9a-f]{8}, L:")
 ADDRESS: Final = re.compile(r"/?(?:127\.0\.0\.1|localhost)(?::\d+)?")
 

@@ -30,7 +30,7 @@ def acceptor_of(wire: Wire) -> str:
     """The names that it gives to producers have its number."""
     name = wire.producer("whose", producer=1000).producer_name
     wire.ask("close_producer", producer_id=1000)
-    return str(name.split("-")[2])
+    return str(name.partition("-")[0].removeprefix("mq"))
 
 
 @pytest.fixture

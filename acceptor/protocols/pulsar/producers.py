@@ -11,6 +11,7 @@ from typing import Final
 
 from mq_shards.acceptor import engine
 from mq_shards.acceptor.engine import Answer
+from mq_shards.acceptor.protocol import Broker
 from mq_shards.acceptor.protocols.pulsar.clients import (
     MAX_PRODUCER_METADATA,
     NOT_ALLOWED,
@@ -43,14 +44,14 @@ TermsOf = Callable[[TopicName], Terms]
 
 
 class Producers:
-    def __init__(self, desk: Desk, liveness: Liveness, terms: TermsOf) -> None:
+    def __init__(self, desk: Desk, broker: Broker, liveness: Liveness, terms: TermsOf) -> None:
         """`terms` returns those of a topic."""
         self._desk = desk
         self._liveness = liveness
         self._terms = terms
         # Unique to this process: deduplication knows names for hours, so no generated name may be used twice.
         # And short, since each message has it: clients reckon with metadata of 32 bytes when they fill it.
-        self._prefix = f"mq-{base64.b64encode(os.urandom(8), altchars=b'._').decode().rstrip('=')}"
+        self._prefix = f"mq{broker.acceptor}-{base64.b64encode(os.urandom(8), altchars=b'._').decode().rstrip('=')}"
         self._made = 0
         self._waiting: dict[Producer, tuple[Request, Answer]] = {}
 

@@ -74,7 +74,7 @@ class PulsarServing(Pulsar):
         self._desk = Desk(engine)
         self._liveness = Liveness(engine, self._desk.clients, broker.acceptor, broker.calls)
         self._catalog = Catalog(broker.calls, self._count_refused, lambda: self._desk.used)
-        self._producers = Producers(self._desk, self._liveness, self._terms)
+        self._producers = Producers(self._desk, broker, self._liveness, self._terms)
         self._catalog.on_policies.append(self._producers.policies_changed)
         self._upgrades = Upgrades(engine, self._shaken, self._handshake_failed)
         self._context = context_of(settings)
