@@ -154,7 +154,7 @@ void acceptor_free(struct acceptor *a) {
     free(a->late.items);
     free(a->runnable.items);
     free(a->running.items);
-    free(a->large.items);
+    free(a->for_python.items);
     free(a->roomless.items);
     free(a);
 }
@@ -279,6 +279,10 @@ bool acceptor_upcall(struct acceptor *a, struct upcall *out) {
     *out = p->upcall;
     a->upcall_bytes = p->owned;
     if (out->kind == UPCALL_CONTROL) a->control_pending = false;
+    if (out->kind == UPCALL_COMMAND) {
+        a->commands--;
+        a->command_bytes -= out->bytes_count;
+    }
     if (out->kind == UPCALL_OUTPUT || out->kind == UPCALL_CLOSING) {
         struct connection *c = connection_find(a, out->conn);
         if (c != NULL) filter_taken(a, c, out->bytes_count);

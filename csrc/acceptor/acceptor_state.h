@@ -155,9 +155,13 @@ struct acceptor {
     /* Dirty, but put off to later turns (SENDS_PER_TURN): in the order in which they came. */
     struct connection_list late;
     struct connection_list runnable;
-    struct connection_list running;  /* the list being worked off now */
-    struct connection_list large;    /* connections whose large commands wait for Python */
-    bool handed_large;               /* one has gone to Python in this turn */
+    struct connection_list running;    /* the list being worked off now */
+    struct connection_list for_python; /* connections whose commands wait to be handed to Python */
+    bool handed_large;                 /* a large one has gone to it in this turn */
+    bool shares;                       /* one of these connections is being run: */
+    uint32_t share;                    /* ... so many commands it may still hand over */
+    uint32_t commands;                 /* that Python has not taken yet */
+    size_t command_bytes;
     uint64_t codecs_left;            /* codecs whose go_on is to be called next turn, as bits */
     uint8_t *scratch;                /* the buffer that all connections receive into */
     uint32_t filter_pieces;          /* pieces asked of filters in this turn */

@@ -159,6 +159,12 @@
  * are served between two of them. */
 #define LARGE_COMMAND_BYTES ((size_t)64 << 10)
 
+/* With so many commands before it, or so many bytes of them, Python takes the next ones from each connection in turn, a
+ * share at a time: who asks for little does not wait for all that others have asked for. */
+#define MANY_COMMANDS      256u
+#define MANY_COMMAND_BYTES ((size_t)1 << 20)
+#define COMMANDS_SHARE     8u
+
 /* While upcalls that hold this much wait for Python, connections wait too: they could add to them without a limit. */
 #define UPCALLS_BYTES ((size_t)16 << 20)
 

@@ -27,8 +27,8 @@ int acceptor_poll(struct acceptor *a) {
     bool quiet = false;
     for (int turns = 0; turns < TURNS_PER_POLL && !quiet; turns++) {
         bool active = turn(a, 0);
-        quiet = !active && is_all_sent(a) && a->runnable.count == 0 && a->large.count == 0 && a->codecs_left == 0 &&
-                turn_may_sleep(a);
+        quiet = !active && is_all_sent(a) && a->runnable.count == 0 && a->for_python.count == 0 &&
+                a->codecs_left == 0 && turn_may_sleep(a);
     }
     a->polled = true;
     if (!quiet) wake_self(a);

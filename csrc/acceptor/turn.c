@@ -99,17 +99,22 @@ static void run_runnable(struct acceptor *a) {
     a->running.count = 0;
 }
 
-/* Lets the connections that have waited longest hand Python their large commands, one in this turn. */
-static void run_large(struct acceptor *a) {
-    struct connection_list *waiting = &a->large;
+/* Lets the connections that have waited longest hand Python their commands: a share of each while there is room, and
+ * one command though there is none, as others may leave none for long; of large ones one in this turn. */
+static void run_for_python(struct acceptor *a) {
+    struct connection_list *waiting = &a->for_python;
     size_t at = 0;
     a->handed_large = false;
-    while (at < waiting->count && !a->handed_large) {
+    a->shares = true;
+    for (bool ran = false; at < waiting->count && !a->handed_large && (!ran || upcall_has_room(a));) {
         struct connection *c = connection_find(a, waiting->items[at++]);
         if (c == NULL || c->stall != STALL_TURN) continue;
         c->stall = STALL_NONE;
+        a->share = upcall_has_room(a) ? COMMANDS_SHARE : 1;
         socket_run(a, c);
+        ran = true;
     }
+    a->shares = false;
     if (at == 0) return;
     waiting->count -= at;
     memmove(waiting->items, waiting->items + at, waiting->count * sizeof waiting->items[0]);
@@ -299,7 +304,7 @@ bool turn(struct acceptor *a, int timeout_ms) {
     mesh_look(a);
     bridge_run(a);
     if (a->runnable.count > 0) run_runnable(a);
-    if (a->large.count > 0 || a->handed_large) run_large(a);
+    if (a->for_python.count > 0 || a->handed_large) run_for_python(a);
     if (a->codecs_left != 0) run_codecs(a);
     if (timers_may_run(a)) timers_run(a);
     if (!a->accepting && a->now_ns >= a->accept_again_ns) listeners_update(a);
@@ -310,8 +315,8 @@ bool turn(struct acceptor *a, int timeout_ms) {
     flush_dirty(a);
     borrowed_give_back(a);
     publish_all(a); /* a connection that could not be sent to, or is done, has gone */
-    bool is_left =
-        a->runnable.count > 0 || a->large.count > 0 || a->codecs_left != 0 || bridge_is_due(a) || a->held_turns > 0;
+    bool is_left = a->runnable.count > 0 || a->for_python.count > 0 || a->codecs_left != 0 || bridge_is_due(a) ||
+                   a->held_turns > 0;
     is_left |= !is_all_sent(a); /* what is sent in the next turn */
     is_left |= a->room_is_back && room_is_wanted(a);
     if (a->upcall_count > 0 || is_left) timeout_ms = 0;

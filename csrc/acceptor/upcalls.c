@@ -25,19 +25,36 @@ void upcall_push(struct acceptor *a, uint32_t kind, uint32_t conn, uint32_t prot
     uint8_t *owned = malloc(bytes_count + 1);
     if (owned == NULL) abort();
     if (bytes_count > 0) memcpy(owned, bytes, bytes_count);
-    struct pending_upcall *p = &a->upcalls[(a->upcall_head + a->upcall_count++) % a->upcall_capacity];
+    bool is_first = kind == UPCALL_CONTROL || kind == UPCALL_POKED;
+    if (is_first) a->upcall_head = (a->upcall_head + a->upcall_capacity - 1) % a->upcall_capacity;
+    size_t at = a->upcall_head + (is_first ? 0 : a->upcall_count);
+    a->upcall_count++;
+    struct pending_upcall *p = &a->upcalls[at % a->upcall_capacity];
     *p = (struct pending_upcall){
         .upcall = {.kind = kind, .conn = conn, .protocol = protocol, .bytes = owned, .bytes_count = bytes_count},
         .owned = owned,
     };
     a->upcalls_bytes += bytes_count;
+    if (kind == UPCALL_COMMAND) {
+        a->commands++;
+        a->command_bytes += bytes_count;
+    }
     if (answer != NULL) p->upcall.answer = *answer;
 }
 
+bool upcall_has_room(const struct acceptor *a) {
+    return a->commands < MANY_COMMANDS && a->command_bytes < MANY_COMMAND_BYTES;
+}
+
 bool upcall_may_push(struct acceptor *a, struct connection *c, size_t bytes) {
-    if (bytes <= LARGE_COMMAND_BYTES) return true;
-    if (!a->handed_large) return a->handed_large = true;
-    connection_list_add(&a->large, c->number);
+    bool is_large = bytes > LARGE_COMMAND_BYTES;
+    bool may = a->shares ? a->share > 0 : upcall_has_room(a);
+    if (may && !(is_large && a->handed_large)) {
+        if (a->shares) a->share--;
+        a->handed_large |= is_large;
+        return true;
+    }
+    connection_list_add(&a->for_python, c->number);
     return stalled(c, STALL_TURN);
 }
 

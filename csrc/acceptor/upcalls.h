@@ -5,10 +5,13 @@
 #include "acceptor/acceptor_state.h"
 
 void upcalls_free(struct acceptor *a);
-/* Queues an upcall with a copy of `bytes`; answer may be NULL. */
+/* Queues an upcall with a copy of `bytes`; answer may be NULL. What is not about a connection comes before all that is:
+ * the supervisor, which waits for an answer, must not wait for what clients have asked for. */
 void upcall_push(struct acceptor *a, uint32_t kind, uint32_t conn, uint32_t protocol, const struct message *answer,
                  const void *bytes, size_t bytes_count);
 
+/* Whether Python may be handed more commands than it has, by whoever comes. */
+bool upcall_has_room(const struct acceptor *a);
 /* A command of so many bytes may go to Python in this turn; else its connection stalls until a later one. */
 bool upcall_may_push(struct acceptor *a, struct connection *c, size_t bytes);
 /* Hands a line to Python. may_do_alone() has allowed it. */

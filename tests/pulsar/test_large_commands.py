@@ -28,6 +28,8 @@ from tests.servers import children, comm_of
 
 MANY = 400_000
 SENDERS = 18
+ASKERS = 40
+ASKED = 250  # of each
 PAIRS = [{"key": f"k{n}", "value": ""} for n in range(MANY)]
 SCHEMA = {"name": "s", "schema_data": b"", "type": 4}
 SUBSCRIBE = {"topic": "t", "subscription": "s", "subType": 1, "consumer_id": 1, "request_id": 1}
@@ -110,6 +112,26 @@ def test_others_are_served_between_two() -> None:
             client.expect("pong")
             longest_s = max(longest_s, processor_s(acceptor) - began)
         assert longest_s < SENDERS / 3 * once_s
+
+
+def test_who_asks_for_little_does_not_wait_for_all_that_others_have_asked_for() -> None:
+    """Of each Python takes some at a time."""
+    with running() as server, ExitStack() as stack:
+        acceptor = next(pid for pid in children(server.process.pid) if comm_of(pid).startswith("mq-acceptor"))
+        others = [stack.enter_context(Wire(server.port).connect()) for _ in range(ASKERS)]
+        client = stack.enter_context(Wire(server.port).connect())
+        os.kill(acceptor, signal.SIGSTOP)  # so that they all come at once
+        for wire in others:
+            wire.raw(b"".join(encode("getLastMessageId", request_id=n, consumer_id=1) for n in range(ASKED)))
+        client.say("getLastMessageId", request_id=1, consumer_id=1)
+        began = processor_s(acceptor)
+        os.kill(acceptor, signal.SIGCONT)
+        client.expect("error")
+        waited_s = processor_s(acceptor) - began
+        for wire in others:
+            for _ in range(ASKED):
+                wire.expect("error")
+        assert waited_s < (processor_s(acceptor) - began) / 3
 
 
 def as_much_as_goes(wire: Wire, data: bytes) -> int:
