@@ -110,7 +110,7 @@ def test_rates_hold_for_those_that_are_there(broker: PulsarServer) -> None:
         one.producer(f"persistent://{slow}/t")
         other.producer(f"persistent://{free}/t")
         set_option(broker, "maxPublishRatePerTopicInMessages", "50")
-        one.quiet()
+        one.producer(f"persistent://{slow}/new", 2)  # the gateway's answer comes behind what it tells of the rate
         begin = time.monotonic()
         for wire in (other, one):
             for i in range(120):
@@ -122,6 +122,7 @@ def test_rates_hold_for_those_that_are_there(broker: PulsarServer) -> None:
             one.expect("send_receipt")
         assert time.monotonic() - begin >= 1.2, "120 at 50 a second, 50 of them at once"
         set_option(broker, "dispatchThrottlingRatePerTopicInMsg", "50")
+        one.producer(f"persistent://{slow}/newer", 3)
         one.subscribe(f"persistent://{slow}/t", "s", initialPosition=1)
         one.flow(1000)
         begin = time.monotonic()
