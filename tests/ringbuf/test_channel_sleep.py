@@ -202,8 +202,9 @@ def answer(end: End) -> None:
         if rng.random() < 0.2:
             end.publish(held_from)
         end.publish()
-        if not stopping or end.backlogged():
-            if end.may_sleep_deaf() if end.backlogged() else end.may_sleep():
+        backlogged = end.backlogged()
+        if not stopping or backlogged:
+            if end.may_sleep_deaf() if backlogged else end.may_sleep():
                 sleep_or_exit(end)
             end.awake()
     end.publish()
