@@ -10,6 +10,7 @@
 #include "shards/policy.h"
 #include "shards/records.h"
 #include "shards/room.h"
+#include "shards/rotation.h"
 #include "shards/split.h"
 #include "shards/stream.h"
 #include "shards/subscription.h"
@@ -96,6 +97,13 @@ static bool room_for(struct worker *w, const struct topic *t, uint32_t records) 
     return result == LOG_OK;
 }
 
+/* Who gets a chunk: whoever holds others of its message, if it may, else the consumer whose turn it is. 0: nobody now. */
+static uint32_t holder_of(struct worker *w, uint32_t subscription, const struct record *r, uint32_t consumer) {
+    uint32_t holder = chunk_holder(w, subscription, r, consumer);
+    if (holder && holder != consumer) rotation_give_back(w, consumer);
+    return holder;
+}
+
 enum dispatched dispatch_again(struct worker *w, uint32_t subscription, uint32_t delivery, uint32_t consumer) {
     struct subscription *s = worker_subscription(w, subscription);
     const struct topic *t = subscription_topic(w, s);
@@ -116,7 +124,7 @@ enum dispatched dispatch_again(struct worker *w, uint32_t subscription, uint32_t
         return readable == READ_MORE ? LOOKING : dispatch_unreadable(w, subscription, d->seq, delivery);
     bool chunk = chunk_is(w, subscription, r);
     const uint16_t slot = chunk ? policy_slot(r) : 0;
-    if (chunk && !(consumer = chunk_holder(w, subscription, r, consumer))) return STUCK;
+    if (chunk && !(consumer = holder_of(w, subscription, r, consumer))) return STUCK;
     uint32_t packed = packed_for(w, r, consumer);
     if (d->part && packed) return dispatch_parts(w, subscription, delivery, consumer);
     if (t->transactions && !d->part && transactions_keep(w, delivery, packed > 1)) return ONE;
@@ -209,6 +217,7 @@ enum dispatched dispatch_front(struct worker *w, uint32_t subscription, uint64_t
     const struct topic *t = subscription_topic(w, s);
     bool compacted = worker_consumer(w, consumer)->compacted;
     enum dispatched passed = dispatch_pass_by(w, subscription, seq);
+    if (passed == ONE) rotation_give_back(w, consumer);
     if (passed != NOTHING) return passed;
     if (sampled_out(w, worker_consumer(w, consumer)) || (compacted && compacted_hides(w, s->topic, seq))) {
         if (!subscription_pass_over(w, subscription, seq)) return STUCK;
@@ -221,7 +230,7 @@ enum dispatched dispatch_front(struct worker *w, uint32_t subscription, uint64_t
     if (chunk && s->redeliveries && chunk_again(w, subscription, policy_slot(r)))
         consumer = 0;
     else if (chunk)
-        consumer = chunk_holder(w, subscription, r, consumer);
+        consumer = holder_of(w, subscription, r, consumer);
     if (!consumer) return hold_back(w, subscription, seq, r);
     uint32_t packed = packed_for(w, r, consumer);
     if (packed > 1 && !split_fits(w, packed)) return STUCK;

@@ -96,6 +96,14 @@ uint32_t rotation_next(const struct worker *w, struct subscription *s) {
     return s->rotation ? first_of(w, s) : next_of(w, &s->turn);
 }
 
+void rotation_give_back(struct worker *w, uint32_t consumer) {
+    const struct consumer *c = worker_consumer(w, consumer);
+    struct subscription *s = worker_subscription(w, c->subscription);
+    if (!c->next_turn) return;
+    *turn_of(s, c->priority) = consumer;
+    settle(s, c->priority);
+}
+
 void consumer_settle(struct worker *w, uint32_t consumer) {
     struct consumer *c = worker_consumer(w, consumer);
     /* One with permits may have another message as long as it is not blocked. */

@@ -15,5 +15,7 @@ void rotation_join(struct worker *w, uint32_t consumer);
 void rotation_leave(struct worker *w, uint32_t consumer);
 /* The next consumer whose acceptor takes messages; 0: none. */
 uint32_t rotation_next(const struct worker *w, struct subscription *s);
+/* The consumer whose turn it was has got nothing: the next turn is its too. */
+void rotation_give_back(struct worker *w, uint32_t consumer);
 
 #endif

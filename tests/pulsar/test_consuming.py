@@ -346,6 +346,25 @@ def chunk(wire: Wire, message: str, number: int, of: int) -> None:
     wire.raw(send_frame(1, 7, entry_of(head, b"%s-%d" % (message.encode(), number)), is_chunk=True))
 
 
+def test_chunks_that_follow_the_first_take_nobodys_turn(wire: Wire, topic: str) -> None:
+    """So messages of an even number of chunks are not all one consumer's."""
+    wire.producer(topic)
+    for consumer in (1, 2):
+        wire.subscribe(topic, kind=SHARED, consumer=consumer)
+        wire.flow(100, consumer)
+    for number in range(20):
+        of_chunk = {
+            "uuid": f"u{number // 2}",
+            "chunk_id": number % 2,
+            "num_chunks_from_msg": 2,
+            "total_chunk_msg_size": 2,
+        }
+        head = metadata(sequence_id=number // 2, **of_chunk)
+        wire.raw(send_frame(1, number // 2, entry_of(head, b"x"), is_chunk=True))
+        wire.expect("send_receipt")
+    assert [len(wire.messages(10, consumer)) for consumer in (1, 2)] == [10, 10]
+
+
 def test_all_chunks_of_a_message_are_one_shared_consumers_and_one_without_permits_holds_up_no_other(
     wire: Wire, topic: str
 ) -> None:

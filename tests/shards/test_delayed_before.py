@@ -235,6 +235,17 @@ def test_one_that_comes_to_a_consumer_that_is_there(bench: Channels, how: str, p
     assert came(bench.turn(30)) == []
 
 
+def test_one_that_waits_takes_nobodys_turn(bench: Channels) -> None:
+    make(bench)
+    for conn in (1, 2):
+        assert join(bench, conn, lib.POLICY_TURNS) == OK
+    for _ in range(10):
+        publish(bench)
+        due(bench, bench.wall + 10 * SECOND)
+    answers = bench.turn()
+    assert sorted(a.conn for a in answers if a.kind == lib.MSG_DELIVER) == [1] * 5 + [2] * 5
+
+
 @pytest.mark.parametrize("far_s", [30, 40 * 86_400, 80 * 86_400])
 def test_how_long_a_message_of_a_transaction_waits_counts_from_when_it_was_sent(bench: Channels, far_s: int) -> None:
     """Not from the commit; and a restart between the two changes nothing. (So far that ms do not fit into 32 bits.)"""
