@@ -97,7 +97,7 @@ static bool room_for(struct worker *w, const struct topic *t, uint32_t records) 
     return result == LOG_OK;
 }
 
-/* Who gets a chunk: whoever holds others of its message, if it may, else the consumer whose turn it is. 0: nobody now. */
+/* Who gets a chunk: whoever holds others of its message, or else the consumer whose turn it is. 0: nobody now. */
 static uint32_t holder_of(struct worker *w, uint32_t subscription, const struct record *r, uint32_t consumer) {
     uint32_t holder = chunk_holder(w, subscription, r, consumer);
     if (holder && holder != consumer) rotation_give_back(w, consumer);
