@@ -170,7 +170,19 @@ void policy_choose(struct worker *w, uint32_t subscription) {
     make_first(w, subscription, first_by(w, s, pick_of(w, s)), 0);
 }
 
-static struct consumer_rank *rank_of(const struct policy_wish *wish, uint64_t seed) {
+/* Of consumers with one name each has a number. Theirs are the same in all subscriptions to which they came in the same
+ * order, so that who consumes from several topics has the same keys of each. */
+static uint32_t namesake_of(const struct worker *w, const struct subscription *s, const struct policy_wish *wish) {
+    uint32_t number = 0;
+    for (uint32_t c = s->consumer_first; c; c = worker_consumer(w, c)->next) {
+        const struct consumer_rank *rank = worker_consumer(w, c)->rank;
+        if (!rank || rank->name_bytes != wish->policy.name_bytes || rank->namesake < number) continue;
+        if (!memcmp(rank->name, wish->name, rank->name_bytes)) number = rank->namesake + 1;
+    }
+    return number;
+}
+
+static struct consumer_rank *rank_of(const struct policy_wish *wish, uint32_t namesake) {
     uint32_t name_bytes = wish->policy.name_bytes, range_count = wish->range_count;
     struct consumer_rank *rank = malloc(sizeof *rank + range_count * sizeof(struct key_range) + name_bytes);
     if (!rank) return NULL;
@@ -179,13 +191,14 @@ static struct consumer_rank *rank_of(const struct policy_wish *wish, uint64_t se
     *rank = (struct consumer_rank){.priority = wish->policy.priority,
                                    .order = wish->policy.order,
                                    .pick = wish->policy.pick,
+                                   .namesake = namesake,
                                    .range_count = range_count,
                                    .name_bytes = name_bytes,
                                    .ranges = ranges,
                                    .name = name};
     for (uint32_t i = 0; i < range_count; i++) ranges[i] = range_of(wish, i);
     memcpy(name, wish->name, name_bytes);
-    rank->seed = mix_bits(seed);
+    rank->seed = mix_bits(namesake);
     for (uint32_t i = 0; i < name_bytes; i++) rank->seed = mix_bits(rank->seed ^ (uint8_t)wish->name[i]);
     return rank;
 }
@@ -199,7 +212,7 @@ bool policy_joined(struct worker *w, uint32_t consumer, const struct policy_wish
     struct consumer *c = worker_consumer(w, consumer);
     struct subscription *s = worker_subscription(w, c->subscription);
     if (s->policy == POLICY_TURNS) return rotation_prefer(w, consumer, wish->policy.priority);
-    if (!(c->rank = rank_of(wish, (uint64_t)c->client << 32 | c->number))) return false;
+    if (!(c->rank = rank_of(wish, namesake_of(w, s, wish)))) return false;
     redelivery_look_anew(s);
     if (s->policy == POLICY_FAILOVER) choose_beside(w, c->subscription, consumer);
     subscription_due(w, c->subscription);

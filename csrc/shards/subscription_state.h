@@ -204,6 +204,7 @@ struct consumer_rank {
     struct redelivery_own own; /* POLICY_KEY */
     uint64_t seed;             /* determines its share of the slots */
     uint32_t priority, order, pick;
+    uint32_t namesake; /* which one it is of those with its name */
     uint32_t range_count;
     uint32_t name_bytes;
     const struct key_range *ranges; /* range_count of them, behind this struct, and behind them the name */

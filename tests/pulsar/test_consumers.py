@@ -107,6 +107,23 @@ def test_a_key_is_one_consumers(wire: Wire, topic: str) -> None:
     assert all(len(who) == 1 for who in owners.values()) and len(set.union(*owners.values())) == 3
 
 
+def test_consumers_of_several_topics_have_the_same_keys_of_each(wire: Wire, topic: str) -> None:
+    """As those have that the clients in C++ and Java make for one consumer: their names are the same."""
+    owners: list[dict[bytes, int]] = []
+    for nth, name in enumerate(("one", "other")):
+        wire.producer(f"{topic}-{name}", producer=100 + nth)
+        of_topic = [10 * nth + one for one in range(3)]
+        for consumer in of_topic:
+            wire.subscribe(f"{topic}-{name}", kind=KEY_SHARED, consumer=consumer, consumer_name="c")
+            wire.flow(100, consumer)
+        for key in range(30):
+            wire.send(str(key).encode(), 100 + nth, key, partition_key=str(key))
+        came = [wire.until(lambda frame: frame.name == "message") for _ in range(30)]
+        owners.append({payload_of(frame): frame.body.consumer_id % 10 for frame in came})
+    assert owners[0] == owners[1]
+    assert set(owners[0].values()) == {0, 1, 2}
+
+
 def sticky(*ranges: tuple[int, int]) -> dict[str, object]:
     return {"keySharedMode": 1, "hashRanges": [{"start": a, "end": b} for a, b in ranges]}
 
