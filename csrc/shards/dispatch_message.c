@@ -104,8 +104,16 @@ static uint32_t holder_of(struct worker *w, uint32_t subscription, const struct 
     return holder;
 }
 
+/* Whether a message that was delivered before its time to one who gets all has to wait for that now. (Where none was it
+ * is not asked after, as a clock that was set back would have messages wait that have waited.) */
+static bool is_early(const struct worker *w, const struct subscription *s, const struct record *r) {
+    bool may_wait = s->gave_early && (s->policy == POLICY_TURNS || s->policy == POLICY_KEY);
+    return may_wait && publish_attributes_of(r).delay_ns && message_deadline(w, r) > w->now_ns;
+}
+
 enum dispatched dispatch_again(struct worker *w, uint32_t subscription, uint32_t delivery, uint32_t consumer) {
     struct subscription *s = worker_subscription(w, subscription);
+    const uint32_t turns = consumer;
     const struct topic *t = subscription_topic(w, s);
     struct delivery *d = worker_delivery(w, delivery);
     if (sampled_out(w, worker_consumer(w, consumer)) ||
@@ -125,6 +133,12 @@ enum dispatched dispatch_again(struct worker *w, uint32_t subscription, uint32_t
     bool chunk = chunk_is(w, subscription, r);
     const uint16_t slot = chunk ? policy_slot(r) : 0;
     if (chunk && !(consumer = holder_of(w, subscription, r, consumer))) return STUCK;
+    if (is_early(w, s, r) && !d->part) {
+        rotation_give_back(w, turns);
+        delivery_take(w, delivery);
+        delivery_defer(w, delivery, message_deadline(w, r));
+        return ONE;
+    }
     uint32_t packed = packed_for(w, r, consumer);
     if (d->part && packed) return dispatch_parts(w, subscription, delivery, consumer);
     if (t->transactions && !d->part && transactions_keep(w, delivery, packed > 1)) return ONE;
@@ -241,6 +255,7 @@ enum dispatched dispatch_front(struct worker *w, uint32_t subscription, uint64_t
     uint32_t delivery = delivery_make(w, subscription, seq, r->id);
     if (!delivery) return STUCK;
     subscription_pass(w, subscription);
+    s->gave_early |= early;
     if (early) log_early(w, subscription, delivery);
     if (packed > 1) return split(w, subscription, delivery, packed, true);
     if (compacted) (void)compacted_leaves(w, s->topic, delivery);

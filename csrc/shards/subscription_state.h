@@ -97,6 +97,7 @@ struct subscription {
     bool lets_go;       /* it is emptied or deleted piece by piece (drain.c), as the log says already */
     bool view_known;    /* of a compacted view: view_last is known */
     bool admitted;      /* it has, or has had, consumers */
+    bool gave_early;    /* it has delivered messages before their time, to one consumer who got all */
     uint8_t policy;     /* enum policy of its present consumers, or else of the last ones; ... */
     bool again_first;   /* ... and with POLICY_TURNS whether redeliveries come first */
     uint16_t upto_part; /* see upto_seq */

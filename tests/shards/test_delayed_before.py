@@ -235,6 +235,19 @@ def test_one_that_comes_to_a_consumer_that_is_there(bench: Channels, how: str, p
     assert came(bench.turn(30)) == []
 
 
+@HOW
+@pytest.mark.parametrize("policy", WAITING)
+def test_one_that_was_delivered_before_its_time_waits_when_others_share(bench: Channels, how: str, policy: int) -> None:
+    made(bench, how)
+    assert join(bench, 1, lib.POLICY_EXCLUSIVE) == OK
+    assert came(bench.turn(1)) == [(0, 1), (1, 1), (2, 1)]
+    bench.raw(GONE, 1)
+    bench.turn(1)
+    assert join(bench, 2, policy) == OK
+    assert came(bench.turn(5)) == [(0, 2), (2, 2)]
+    assert came(bench.turn(4)) == [(1, 2)]
+
+
 def test_one_that_waits_takes_nobodys_turn(bench: Channels) -> None:
     make(bench)
     for conn in (1, 2):
