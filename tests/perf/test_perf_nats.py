@@ -107,7 +107,7 @@ def test_a_timed_run_counts_its_window_only(server: Broker) -> None:
     begun = time.monotonic()
     result = generator.run(server.port, arguments, server.pids())
     all_of_it = time.monotonic() - begun
-    assert 0.19 < result.seconds < all_of_it - 0.09  # without its warm-up; how late the end came, the machine decides
+    assert 0.1 < result.seconds < all_of_it - 0.09  # without its warm-up; how late its ends come, the machine decides
     assert abs(result.delivered - 2 * result.published) <= 2 * 100
     assert result.rate == pytest.approx(result.delivered / result.seconds, rel=0.01)
 
